@@ -39,7 +39,7 @@ def averages(model: GPT2, texts: Iterable[Any]) -> dict[str, Array]:
     Returns
     -------
     dict
-        by path, such as `blocks.1.attention.heads.2.context`, float32 (Dh,)
+        the averages, float32 (Dh,), by path, such as `blocks.1.attention.heads.2.context`
 
     Examples
     --------
@@ -78,7 +78,7 @@ def next_logits_without(trace: Trace, heads: Sequence[tuple[int, int]]) -> Array
     ----------
     heads : n pairs, layer and head, in ascending order of the layers
     """
-    if trace.edited_steps:  # an edit may be a function, which expects one run, not a batch
+    if trace.edited_steps:  # an edit may be a function, which expects a single run
         edits = ({context_of(*head): silenced(trace.parameters, *head)} for head in heads)
         return np.stack([trace.edited(edit).next_logits for edit in edits])
     finals = []
@@ -89,5 +89,5 @@ def next_logits_without(trace: Trace, heads: Sequence[tuple[int, int]]) -> Array
         for n, head in enumerate(numbers):
             contexts[n, head] = silenced(trace.parameters, layer, head)
         path = f"blocks.{layer}.attention.context"
-        finals.append(final_row(with_steps(trace._run, {path: contexts}, 0)))
+        finals.append(final_row(with_steps(trace._run, {path: contexts}, start=0)))
     return equations.logits(np.concatenate(finals), trace.W_U)

@@ -18,7 +18,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
 
-# The tolerance of a sum, relative to the sum of its terms' absolute values.
+# The error that `adds_up` accepts, as a fraction of the sum of absolute values.
 TOLERANCE = 1e-4
 
 
@@ -30,8 +30,8 @@ def attribution(trace: Trace, target: TargetLike, *, at: int | str = -1) -> Attr
 
     Parameters
     ----------
-    target : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; or a
-        pair of tokens, for the difference of their logits
+    target : a token, for its logit, or a pair of tokens, for the difference of their logits. A
+        token is given by its id, its text, such as " dog", or its symbol, or as a Token
     at : the position of the logits: an index, which may be negative, or a token's text, "it"
 
     Returns
@@ -42,7 +42,7 @@ def attribution(trace: Trace, target: TargetLike, *, at: int | str = -1) -> Attr
     Raises
     ------
     InvalidValueError
-        An edit replaced a sum, so its parts no longer add up to it.
+        If an edit replaced a sum, so that the parts no longer add up to the sum.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def attribution(trace: Trace, target: TargetLike, *, at: int | str = -1) -> Attr
 
 
 class Attribution(Analysis):
-    """What each component adds to a logit, or to a difference of two.
+    """What each component adds to a logit, or to a difference of two logits.
 
     The residual stream is a sum, and so is the logit if the last LayerNorm's scale is held
     constant: a component that writes c adds c·u, where u = centred(gain · w) / deviation and w is
@@ -64,9 +64,9 @@ class Attribution(Analysis):
     target : the logit explained: `token`, `against` and `position`
     heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
-    token_embedding, position_embedding, embedding : floats; the third is the sum of the other two
+    token_embedding, position_embedding, embedding : floats; `embedding` is the sum of the others
     bias : the contribution of all b_O and of the last LayerNorm's bias
-    total : the logit, or the difference of two
+    total : the logit, or the difference of two logits
     """
 
     meaning: ClassVar[str] = (
@@ -82,15 +82,6 @@ class Attribution(Analysis):
         "“Interpretability in the Wild” (2022)"
     )
 
-    heads: AnyArray
-    mlps: AnyArray
-    token_embedding: float
-    position_embedding: float
-    embedding: float
-    bias: float
-    total: float
-    target: Target
-
     def __init__(self, trace: Trace, target: Target) -> None:
         self.target = target
         self.title = Message(
@@ -104,7 +95,7 @@ class Attribution(Analysis):
         u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
 
         def added(head: Head) -> Array:
-            if head.is_edited("output"):  # the output is no longer context W_O
+            if head.is_edited("output"):  # then the output isn't context W_O
                 return head.output[row] @ u
             return head.context[row] @ (head.W_O @ u)
 
@@ -129,7 +120,8 @@ class Attribution(Analysis):
         """Every term of the total: embeddings, heads, MLPs and biases."""
         L, H = self.heads.shape
         terms = [
-            *(("token_embedding", None, None), ("position_embedding", None, None)),
+            ("token_embedding", None, None),
+            ("position_embedding", None, None),
             *(("head", layer, head) for layer in range(L) for head in range(H)),
             *(("MLP", layer, None) for layer in range(L)),
             ("biases", None, None),
@@ -173,8 +165,8 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Result) -> Non
         )
 
 
-def adds_up(parts: AnyArray, total: AnyArray, axis: int = 0) -> Mask:
-    """A mask: True where the sum of parts over an axis is the total, up to rounding."""
-    sizes = np.abs(parts).sum(axis=axis) + np.abs(total)
-    is_sum: Mask = np.abs(parts.sum(axis=axis) - total) <= TOLERANCE * sizes
+def adds_up(parts: AnyArray, total: AnyArray) -> Mask:
+    """Whether the sum of parts over the first axis is the total, up to rounding, per element."""
+    sizes = np.abs(parts).sum(axis=0) + np.abs(total)
+    is_sum: Mask = np.abs(parts.sum(axis=0) - total) <= TOLERANCE * sizes
     return is_sum

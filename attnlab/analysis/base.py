@@ -40,7 +40,7 @@ class Analysis(Document):
     note: ClassVar[str]
     source: ClassVar[str]
     decimals: ClassVar[int] = 2
-    _number: ClassVar[str] = "number"  # what a data frame calls the numbers
+    _number: ClassVar[str] = "number"  # the name of the numbers' column in a data frame
 
     @abstractmethod
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -51,7 +51,7 @@ class Analysis(Document):
         return long_columns(axes, {self._number: numbers, **self._further_numbers()})
 
     def _further_numbers(self) -> dict[str, AnyArray]:
-        """More columns of a data frame, such as errors, in the order of the numbers."""
+        """Further columns of the data frame, such as errors, with an entry for each number."""
         return {}
 
     def _cell_tokens(self) -> Sequence[Sequence[Token]]:
@@ -71,7 +71,7 @@ class Analysis(Document):
         yield Message("Source: {source}", source=self.source)
 
     def _notes(self) -> tuple[str, ...]:
-        """The limits of the analysis, a paragraph each."""
+        """The limits of the analysis, as paragraphs."""
         return (self.note,)
 
     def _grids(self) -> list[Grid]:
@@ -92,8 +92,8 @@ class Analysis(Document):
     ) -> Picture:
         """Plot the table as a heatmap.
 
-        Parameters and result are as in `Attention.plot`; `tokens` are the positions to show, if
-        there is a number for each.
+        Parameters and result are as in `Attention.plot`. `tokens` selects positions, in a table
+        that has numbers for each position.
         """
         from attnlab.views.plot import drawing_in, plot_table
 
@@ -103,15 +103,15 @@ class Analysis(Document):
 
 def numbered_axis(name: str, count: int) -> Axis:
     """An axis labelled 0, 1, ..."""
-    return Axis(name, range(count), (None,) * count)
+    return Axis(name, range(count), tokens=(None,) * count)
 
 
 def named_axis(name: str, labels: tuple[str, ...]) -> Axis:
-    return Axis(name, range(len(labels)), (None,) * len(labels), labels)
+    return Axis(name, range(len(labels)), tokens=(None,) * len(labels), names=labels)
 
 
 def heads_axis(name: str, layers: int, heads: int) -> Axis:
-    names = tuple(head_name(n, h) for n in range(layers) for h in range(heads))
+    names = tuple(head_name(layer, head) for layer in range(layers) for head in range(heads))
     return replace(named_axis(name, names), n_head=heads)
 
 
@@ -127,13 +127,13 @@ def positions_of(trace: Trace) -> Axis:
     return axis_of(trace, "T", len(trace.tokens))
 
 
-# A token, for its logit, or two tokens, for the difference of their logits.
+# A token stands for its logit, two tokens for the difference of their logits.
 TargetLike: TypeAlias = TokenLike | tuple[TokenLike, TokenLike]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A token's logit at one position, or its difference from another token's."""
+    """A token's logit at one position, or its difference from another token's logit."""
 
     token: Token
     against: Token | None  # None for a single logit
@@ -141,8 +141,8 @@ class Target:
 
     @classmethod
     def of(cls, trace: Trace, target: Any, at: int | str) -> Self:
-        """The target, a token or a pair, with its tokens and position looked up in a trace."""
-        if callable(target):  # only `patch` measures functions
+        """Look up the tokens and the position of a target in a trace."""
+        if callable(target):  # only `patch` and `path_patch` take functions
             raise InvalidTypeError("target must be a token or a pair of tokens; got a function")
         is_pair = isinstance(target, tuple | list) and len(target) == 2
         names = list[Any](target if is_pair else [target])
@@ -153,9 +153,9 @@ class Target:
         return cls(first, second, token_index(trace, "position", at, len(trace.tokens)))
 
     def difference(self, logits: Array) -> Array:
-        """The token's logit minus the other token's, (..., vocab) -> (...).
+        """The token's logit minus the other token's logit, (..., vocab) -> (...).
 
-        Also takes W_U, for its column of the token minus its column of the other.
+        With W_U (D, vocab) it returns the token's column minus the other token's column, (D,).
         """
         logit: Array = logits[..., self.token.id]
         return logit if self.against is None else logit - logits[..., self.against.id]
@@ -164,13 +164,13 @@ class Target:
         """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
         position = as_index(self.position, "position", T)
-        # An edit of `next_logits` or `logits` changes both. `next_logits` computes only one row.
+        # An edit of `logits` or `next_logits` changes both steps. Only `logits` computes all rows.
         if position == T - 1 and trace.is_edited("next_logits"):
             return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):
             return float(self.difference(trace.logits[position]))
         # A difference of logits is `final` times the difference of two columns of W_U. A sum is
-        # used, since BLAS may round equal rows of a matrix product differently.
+        # used instead of a matrix product, since BLAS may round equal rows differently.
         return float((trace.final[position] * self.difference(trace.W_U)).sum())
 
     @property

@@ -1,9 +1,9 @@
 """Gradients of a logit, or of the loss, with respect to every step of a trace.
 
-This is backpropagation through the graph of steps: the gradient of a step is the sum of
-contributions from all steps that need it (its *consumers*), each computed with the gradient of the
-consumer's equation (`attnlab.forward.gradients`). Like steps, gradients are computed when they are
-read. Edited values are constants: no gradient flows through them.
+They are computed by backpropagation through the graph of steps. A step's gradient is the sum of
+contributions from its consumers, the steps that need it; the gradient of a consumer's equation
+(`attnlab.forward.gradients`) computes each contribution. Like steps, gradients are computed when
+they are read. Edited values are constants, through which no gradient flows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from attnlab.support.messages import Message
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
-# Steps without a gradient; the results show their values in the forward pass.
+# Steps without a gradient. Tables of gradients show their values in the forward pass instead.
 CONSTANTS = (
     *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
     *("activation", "divide_by_sqrt_d", "layer_number"),
@@ -47,17 +47,17 @@ ENDS = (equations.scale, equations.scale_of_layer, equations.head_output)
 
 
 class GradientRun(Run):
-    """A run whose steps are gradients, in the forward pass that is its base.
+    """A run whose steps are gradients of the forward pass, which is the run's base.
 
-    The target is None for the loss. Steps without a gradient are the base's.
+    The target is None for the loss. Steps without a gradient are read from the base.
     """
 
     target: Target | None
 
     @classmethod
     def of(cls, run: Run, target: Target | None, derivative_of: str) -> Self:
-        title = Message("{title}, gradient of {target}", title=run.note, target=derivative_of)
-        new = cls.changing(run, derivative_of=derivative_of, note=title)
+        note = Message("{title}, gradient of {target}", title=run.note, target=derivative_of)
+        new = cls.changing(run, derivative_of=derivative_of, note=note)
         new.target = target
         return new
 
@@ -75,7 +75,7 @@ class GradientRun(Run):
         return not self.depends(path) or super().is_stored(path)  # so that tables show constants
 
     def _compute_first(self, path: str, node: Node) -> None:
-        if path.startswith("blocks."):  # block by block: a deep model would recurse too far
+        if path.startswith("blocks."):  # later blocks come first, as a deep recursion would fail
             for later in range(self.graph.n_layer - 1, parse(path).layer or 0, -1):
                 self._stored(f"blocks.{later}.input")
 
@@ -88,19 +88,19 @@ class GradientRun(Run):
     def compute(self, path: str, node: Node) -> Any:
         try:
             return self._gradient(path, node)
-        except FloatingPointError:  # in this step: other steps raise InvalidValueError
+        except FloatingPointError:  # from this step: other steps' errors became InvalidValueError
             dtype = self.forward.value(path).dtype
             raise overflow_error(f"the gradient of {path}", dtype) from None
 
     def _gradient(self, path: str, node: Node) -> Any:
-        layer, name = parse(path).layer_prefix, node.step.name
+        layer_prefix, name = parse(path).layer_prefix, node.step.name  # None outside of heads
         if name == "memory" and self._is_self_attention(node.layer_step or path):
             return self._input(path.removesuffix("memory") + "X")
-        if layer is not None and name == "output":  # a term of the layer's output: same gradient
-            return self._input(f"{layer}output")
-        if layer is not None and name in ("X", "memory"):
-            return self._through_head(path.removesuffix(name), layer, name)
-        if layer is not None and name == "score_bias":  # heads may share it
+        if layer_prefix is not None and name == "output":  # the layer adds up its heads' outputs
+            return self._input(f"{layer_prefix}output")
+        if layer_prefix is not None and name in ("X", "memory"):
+            return self._through_head(path.removesuffix(name), layer_prefix, name)
+        if layer_prefix is not None and name == "score_bias":  # heads may share a score_bias
             d_scores = self._input(path.removesuffix("score_bias") + "scores")
             return summed_to(self.forward.value(path).shape, d_scores)
         *_, container = enclosing_steps(self.graph, path)
@@ -109,7 +109,7 @@ class GradientRun(Run):
         return self._sum_over_consumers(path)
 
     def _sum_over_consumers(self, path: str) -> Array:
-        """The sum of the gradients from all steps that need a step."""
+        """Sum the contributions to a step's gradient from all steps that need the step."""
         if path == "logits":
             return self._gradient_of_logits()
         if path == "final" and self.target is not None and not self.forward.is_edited("logits"):
@@ -127,7 +127,7 @@ class GradientRun(Run):
                 for argument in parameters_of(gradient)
             }
             contributions.append(gradient(**arguments))
-        if path == "W_E":  # the embedding needs it as `rows_of_W_E`
+        if path == "W_E":  # the embedding reads W_E under the name rows_of_W_E
             contributions.append(self._input("rows_of_W_E"))
         if not contributions:
             return np.zeros_like(self.forward.value(path))
@@ -142,10 +142,10 @@ class GradientRun(Run):
         return self.forward._input(path.removeprefix("rows_of_"))  # W_E has the whole shape
 
     def _before_edits(self, path: str) -> Any:
-        """The gradient of a step before its edits, which is 0 where an edit replaces the value."""
+        """The gradient of a step's value before its edits: 0 where an edit replaced the value."""
         d_y = self._input(path)
         for edited, edit in self.forward.edits_of(path):
-            d_y = np.array(d_y)
+            d_y = np.array(d_y)  # a copy, since the gradient after the edits is stored
             part = select_part(self.forward, edited, d_y)
             for index, replacement in edits_in(edit)[::-1]:
                 if callable(replacement) and part[index].any():
@@ -153,35 +153,36 @@ class GradientRun(Run):
                 part[index] = 0
         return d_y
 
-    def _is_self_attention(self, memory: str) -> bool:
-        return unalias(self.graph, memory) != memory
+    def _is_self_attention(self, memory_path: str) -> bool:
+        return unalias(self.graph, memory_path) != memory_path  # then memory is X
 
-    def _through_head(self, head: str, layer: str, source: str) -> Array:
-        """The gradient of X, or of memory, that flows through one head."""
-        node = self.graph[f"{head}X"]
+    def _through_head(self, head_prefix: str, layer_prefix: str, source: str) -> Array:
+        """The gradient of the source, "X" or "memory", through one head alone."""
+        node = self.graph[f"{head_prefix}X"]
         n_head = self.forward.value(node.n_head)
-        of_source = {"X": "Q", "memory": "KV"}[source]
-        names = "QKV" if self._is_self_attention(f"{layer}memory") else of_source
-        rows = self.forward.value(f"{head}{source}").shape[-2]  # keys of cached tokens come first
-        parts = {
-            name: equations.head_slice(self._before_edits(f"{layer}{name}"), node.number, n_head)
-            for name in names
-        }
-        through = [
-            affine_x(self.forward.value(f"{head}W_{name}"), d[..., -rows:, :])
-            for name, d in parts.items()
-        ]
+        # With cross-attention, Q is computed from X, K and V from memory.
+        names = {"X": "Q", "memory": "KV"}[source]
+        if self._is_self_attention(f"{layer_prefix}memory"):
+            names = "QKV"
+        # K and V may begin with rows of cached tokens, which weren't computed from the source.
+        n_rows = self.forward.value(f"{head_prefix}{source}").shape[-2]
+        through = []
+        for name in names:
+            d_layer = self._before_edits(f"{layer_prefix}{name}")
+            d_head = equations.head_slice(d_layer, node.number, n_head)
+            W = self.forward.value(f"{head_prefix}W_{name}")
+            through.append(affine_x(W, d_head[..., -n_rows:, :]))
         return reduce(np.add, reversed(through))
 
-    def _through_projections(self, layer: str) -> Array:
-        """The gradient of a block's X through Q, K and V, with one product for all three."""
-        X = self.forward._input(f"{layer}X")
-        d_QKV = [new_rows(X, self._before_edits(f"{layer}{name}")) for name in "QKV"]
-        W_QKV = side_by_side(*(self.forward.value(f"{layer}W_{name}") for name in "QKV"))
+    def _through_projections(self, layer_prefix: str) -> Array:
+        """The gradient of a block's X through Q, K and V, which one matrix product computes."""
+        X = self.forward._input(f"{layer_prefix}X")
+        d_QKV = [new_rows(X, self._before_edits(f"{layer_prefix}{name}")) for name in "QKV"]
+        W_QKV = side_by_side(*(self.forward.value(f"{layer_prefix}W_{name}") for name in "QKV"))
         return affine_x(W_QKV, np.concatenate(d_QKV, axis=-1))
 
     def _gradient_of_final(self, target: Target) -> Array:
-        """The gradient of `final`: a column of W_U, or the difference of two."""
+        """The gradient of `final`: a column of W_U, or the difference of two columns."""
         d_final: Array = np.zeros_like(self.forward.value("final"))
         d_final[target.position] = target.difference(self.forward.value("W_U"))
         return d_final
@@ -200,14 +201,14 @@ class GradientRun(Run):
 
 
 class AttentionGradientRun(GradientRun):
-    """Gradients of Σ d · y in the run of `attention` or a similar function; y is the last step."""
+    """Gradients of Σ d · y, where y is the last step of `attention` or a similar function."""
 
     last: str
     d: Array
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step
-        # A bias that was left out is absent.
+        # A step is absent if it is an optional input that the user didn't give, such as a bias.
         is_absent = step.equation is None and self.forward.value(path) is None
         return step.name not in CONSTANTS and not is_absent
 
@@ -217,8 +218,8 @@ class AttentionGradientRun(GradientRun):
 
 
 def summed_to(shape: tuple[int, ...], d_y: Array) -> Array:
-    """Sum d_y over the axes along which a step of this shape was broadcast to the shape of y."""
-    added = d_y.ndim - len(shape)
+    """Sum the gradient of y over the axes along which a step of this shape was broadcast to y."""
+    added = d_y.ndim - len(shape)  # the number of leading axes that broadcasting added
     repeated = (n + added for n, size in enumerate(shape) if size < d_y.shape[n + added])
     total = d_y.sum(axis=(*range(added), *repeated), keepdims=True)
     return np.asarray(total.reshape(shape))
@@ -237,27 +238,27 @@ def gradients(
     at: int | str = -1,
     d: ArrayLike | None = None,
 ) -> Any:
-    """Compute the gradients with respect to every step, by backpropagation.
+    """Gradients of a number L with respect to every step, by backpropagation.
 
-    For a trace, they are gradients of a logit, of a difference of two, or of the loss. For the
-    result of `attention` or a similar function, they are gradients of Σ d · y, where y is the last
-    step: `context` or, with several heads, `output`.
+    For a trace, L is a logit, a difference of two logits, or the loss. For the result of
+    `attention` or a similar function, L is Σ d · y, where y is the last step: `context` or, with
+    several heads, `output`.
 
-    Gradients describe small changes only: a saturated softmax has almost none, even if the result
-    depends on it.
+    Gradients describe small changes only: they almost vanish at a saturated softmax, however much
+    depends on the softmax.
 
     Parameters
     ----------
     result : a trace, or the result of `attention` or a similar function
-    target, at : as for `attribution`; None for the loss, the text's mean cross-entropy
-    d : the gradient of a number L with respect to y, dL/dy, to compute the gradients of L; it
-        broadcasts to y, and is 1 by default
+    target, at : as for `attribution`; without a target, L is the loss, the mean cross-entropy of
+        the text's tokens
+    d : dL/dy, which broadcasts to y; 1 by default
 
     Returns
     -------
     Gradients
         for a trace; for an attention, a result of the same class. Each gradient has the shape of
-        its step. Steps without a gradient, such as the mask, have their values.
+        its step; the mask and the constants, such as `scale`, keep their values.
 
     Examples
     --------
@@ -281,7 +282,7 @@ def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType
     """Compute the gradients of Σ d · y with respect to the steps of an attention."""
     last = attention._table_steps[-1]
     y = getattr(attention, last)
-    with np.errstate(over="ignore"):  # numbers that overflow become infinite: refused below
+    with np.errstate(over="ignore"):  # an overflow becomes infinite, which is refused below
         array = as_floats(d, "d").astype(y.dtype)
     if not np.isfinite(array).all():
         raise InvalidValueError("d contains NaN or infinite numbers")
@@ -300,11 +301,11 @@ def attention_gradients(attention: AttentionType, d: ArrayLike) -> AttentionType
 class Gradients(ForwardPass):
     """Gradients with respect to every step of a trace, see `gradients`.
 
-    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
-    gradient of `blocks.1.attention.residual` is the part of the gradient of `blocks.1.input` that
-    flows through attention. The gradient of a head's X is the part that flows through that head.
-    The gradient of W_E includes both of its uses. Ids, positions, the mask and scalars have no
-    gradient, and show their values.
+    A gradient has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
+    gradient of `blocks.1.attention.residual` is what flows to `blocks.1.input` through attention.
+    The gradient of a head's X is the part that flows through that head. The gradient of W_E
+    includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show their
+    values.
 
     In an edited trace, edited values are constants. A gradient raises an error when it is read if
     it would flow through an edit that is a function, or an edit of a head's X, scale or output.
@@ -327,7 +328,7 @@ class Gradients(ForwardPass):
 
 
 def no_gradient(edited: str) -> str:
-    """The error for a gradient that would flow through an edit."""
+    """The error message for a gradient that would flow through an edit."""
     if parse(edited).head is not None and parse(edited).step in HEAD_ONLY:
         return (
             f"no gradient through the edit of {edited}: the layer doesn't compute with this step. "
@@ -340,14 +341,14 @@ def no_gradient(edited: str) -> str:
 
 
 def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
-    """The steps whose equations need a step, and the step's parameter name in each."""
+    """Yield the steps whose equations need a step, and the name of the parameter that takes it."""
     for consumer in possible_consumers(graph, parse(path).layer):
         node = graph[consumer]
         needs = [unalias(graph, need) for need in node.needs]
         if node.step.equation is None or path not in needs:
             continue
         if len(enclosing_steps(graph, consumer)) > 1 or consumer.endswith("memory"):
-            continue  # the consumer is a slice or an alias of another step
+            continue  # the consumer is a slice or an alias of another step, which is yielded itself
         names = parameters_of(node.step.equation)
         for name, need in zip(names, needs, strict=True):
             if need == path and node.step.equation not in ENDS:
@@ -362,14 +363,14 @@ def unalias(graph: Graph, path: str) -> str:
 
 
 def possible_consumers(graph: Graph, layer: int | None) -> Iterator[str]:
-    """The steps that may need a step of a layer: in its block, the next block, or outside."""
+    """Yield the steps of a block, of the next block, and outside of blocks."""
     prefixes = ["", "blocks.0"]
     if layer is not None:
         block = f"blocks.{layer}"
         prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{layer + 1}"]
     for prefix in prefixes:
         names = prefix.split(".") if prefix else []
-        if len(names) > 1 and int(names[1]) == graph.n_layer:  # the last block has no next one
+        if len(names) > 1 and int(names[1]) == graph.n_layer:  # no block follows the last block
             continue
         for name in graph.class_at(names).steps:
             yield f"{prefix}.{name}" if prefix else name

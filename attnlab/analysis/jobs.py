@@ -1,4 +1,4 @@
-"""Scores of heads for jobs, known attention patterns such as attending to the previous token."""
+"""How well heads do known jobs: attend to the previous, first or same token, and induction."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import Columns, Table
 from attnlab.text.tokens import Tokens
 
-# A function of a text's tokens that returns bool (T, T), the keys that each query should attend to.
-# Queries without keys are ignored.
+# A function of a text's tokens that returns bool (T, T): the keys that each query should attend to.
+# Queries without such keys are ignored.
 Job: TypeAlias = Callable[[Tokens], ArrayLike]
 
 
@@ -33,23 +33,24 @@ def previous(tokens: Tokens) -> Mask:
 
 
 def first(tokens: Tokens) -> Mask:
-    """Attend to the first token, the attention sink: heads with nothing to do attend to it."""
+    """Attend to the first token, on which attention rests that a head needs nowhere else."""
     targets = np.zeros((len(tokens), len(tokens)), bool)
     targets[1:, 0] = True
     return targets
 
 
 def same(tokens: Tokens) -> Mask:
-    """Attend to earlier occurrences of the token."""
+    """Attend to earlier occurrences of the query's token."""
     return np.tril(tokens.ids[:, np.newaxis] == tokens.ids, k=-1)
 
 
 def induction(tokens: Tokens) -> Mask:
-    """Attend to the token after the last earlier occurrence of the token."""
+    """Attend to the token after the last earlier occurrence of the query's token."""
     occurrences = same(tokens)
     targets = np.zeros_like(occurrences)
     queries = np.flatnonzero(occurrences.any(axis=-1))
-    last = len(tokens) - 1 - occurrences[queries, ::-1].argmax(axis=-1)  # the row's last True
+    # argmax finds a row's first True: in the reversed row, the last occurrence.
+    last = len(tokens) - 1 - occurrences[queries, ::-1].argmax(axis=-1)
     targets[queries, last + 1] = True
     return targets
 
@@ -62,10 +63,10 @@ class HeadJobs(Analysis):
 
     Attributes
     ----------
-    jobs : the jobs' names
+    jobs : the names of the jobs
     attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if no query has
         such keys
-    standard_errors : (jobs, L, H), of these means over texts; NaN for one text
+    standard_errors : (jobs, L, H), the errors of `attention` as a mean over texts; NaN for one text
     even : (jobs,), the mean weight of a head that attends equally to all visible tokens
     """
 
@@ -145,15 +146,15 @@ class HeadJobs(Analysis):
 def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) -> HeadJobs:
     """Score how well each head matches known attention patterns, called jobs.
 
-    The score of a head is its mean weight on the keys of the job. A pattern says neither what the
-    head reads from these keys nor whether it does something else as well.
+    The score of a head is the mean weight that queries give to the keys of the job. A pattern
+    shows neither what the head reads from the keys nor whether it has other functions, too.
 
     Parameters
     ----------
-    trace : a trace of one text, or traces of several
-    jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
-        query should attend to. None means previous token, first token, same token, and induction
-        (the token after the last earlier occurrence).
+    trace : a trace, or several traces
+    jobs : functions by name, each from the trace's Tokens to bool (T, T), the keys that each query
+        should attend to; None for previous token, first token, same token, and induction (the
+        token after the last earlier occurrence of the query's token)
     """
     if isinstance(trace, Trace):
         traces: Iterable[Trace] = [trace]
@@ -177,10 +178,9 @@ def jobs(trace: Trace | Iterable[Trace], jobs: Mapping[str, Job] | None = None) 
 def measure_jobs(
     texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
 ) -> HeadJobs:
-    """Average over all queries that have keys; each trace comes with each job's bool (T, T)."""
-    # For each job, an array per text: (L, H, queries) and (queries,).
-    attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}
-    even: dict[str, list[AnyArray]] = {job: [] for job in attention}
+    """Average over all queries that have keys. Each trace has bool (T, T) keys for each job."""
+    attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}  # (L, H, queries) per text
+    even: dict[str, list[AnyArray]] = {job: [] for job in attention}  # (queries,) per text
     for trace, targets in texts:
         weights = np.stack([block.attention.weights for block in trace.blocks])
         visible = np.arange(1, len(trace.tokens) + 1)  # the number of each query's visible keys
@@ -199,7 +199,7 @@ def measure_jobs(
 
 
 def mean_of(numbers: AnyArray) -> Any:
-    """The mean over the last axis, in float64; NaN if it is empty."""
+    """The mean over the last axis, in float64; NaN if the axis is empty."""
     count = numbers.shape[-1]
     if not count:
         return np.full(numbers.shape[:-1], np.nan)
@@ -207,7 +207,7 @@ def mean_of(numbers: AnyArray) -> Any:
 
 
 def error_of(texts: Sequence[AnyArray]) -> AnyArray:
-    """The standard error over texts of the mean over all queries; each text is (L, H, queries)."""
+    """The standard error of the mean over all queries of texts, (L, H, queries) each."""
     measured = [text for text in texts if text.shape[-1]]
     if not measured:
         return np.full(texts[0].shape[:-1], np.nan)
@@ -218,7 +218,7 @@ def error_of(texts: Sequence[AnyArray]) -> AnyArray:
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
-    """Check and return the visible keys of a job for each query."""
+    """Check a job's result, and return the visible keys (T, T) that it selects."""
     if trace.tokens_before:
         raise InvalidValueError("jobs need a trace of a whole text; got a step of generation")
     T = len(trace.tokens)

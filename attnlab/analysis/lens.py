@@ -25,9 +25,7 @@ from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, label
 from attnlab.text.tokens import Token, TokenLike
 
-# The most columns that a printed table shows.
-COLUMNS_SHOWN = 16
-
+COLUMNS_SHOWN = 16  # in a printed table
 
 # Ids, ranks and probabilities.
 Numbers: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
@@ -36,17 +34,16 @@ Numbers: TypeAlias = tuple[AnyArray, AnyArray, AnyArray]
 class Lens(Analysis):
     """Tokens with their ranks and probabilities, one row for each point of the residual stream.
 
-    The points are the embedding and the stream after each attention and each MLP; `stops` has the
-    points' paths.
+    The points, or stops, are the embedding and the stream after each attention and each MLP.
 
     Attributes
     ----------
-    stops : S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last one is the model's
-        prediction, unless `final` or `logits` is edited.
-    ids : int64 (S, n), the tokens' ids
+    stops : the points' S paths, "embedding", "blocks.0.mid", "blocks.0.output", ... The last point
+        has the model's prediction, unless `final` or `logits` is edited.
+    ids : int64 (S, n), the ids of the `tokens`
     ranks : int64 (S, n), 1 for the most probable token
     probabilities : (S, n)
-    tokens : n tokens for each point, see `Token`
+    tokens : n tokens (see `Token`) for each point
     """
 
     meaning: ClassVar[str] = (
@@ -63,8 +60,6 @@ class Lens(Analysis):
     )
 
     _number: ClassVar[str] = "probability"
-
-    stops: tuple[str, ...]
 
     def __init__(
         self, title: str, trace: Trace, columns: Axis, numbers: Numbers | None = None
@@ -163,9 +158,9 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
     Returns
     -------
     LogitLens
-        `print` shows the most probable tokens; `.of(token)` gives one token's rank and probability,
-        `.top(k, at)` the k most probable at one position. Numbers are computed when they are read,
-        for these positions only.
+        `print` shows the most probable tokens; `.of(token)` has one token's ranks and
+        probabilities, `.top(k, at)` the k most probable tokens at one position. Only the positions
+        that are read are computed.
     """
     check_kind(trace, Trace, "trace")
     return LogitLens(trace, at)
@@ -174,7 +169,7 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
 class LogitLens(Lens):
     """The logit lens of one text, see `lens`.
 
-    The table shows the most probable token at every point and position, n = T. `of` shows one
+    The table shows the most probable token at every point and at n positions. `of` shows one
     token, `top` the most probable tokens at one position.
     """
 
@@ -199,7 +194,7 @@ class LogitLens(Lens):
     def logits(self, stop: str) -> Array:
         """The logits decoded from one of the `stops`, (n, vocab).
 
-        At the last point they are the model's, unless `final` or `logits` is edited.
+        At the last point, these are the model's logits, unless `final` or `logits` is edited.
         """
         check_choice(stop, self.stops, "stop")
         return decode_stream(self._trace, at(self._trace, stop)[self._rows])
@@ -238,7 +233,7 @@ class LogitLens(Lens):
         """Ids and probabilities of the k most probable tokens at all S points, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            if k == 1:  # argmax is faster, and also takes the lowest id of equal ones
+            if k == 1:  # argmax is faster than argsort, and also breaks ties by the lowest id
                 ids = logits.argmax(axis=-1)[:, np.newaxis]
             else:
                 ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k]
@@ -251,8 +246,8 @@ class LogitLens(Lens):
     ) -> tuple[AnyArray, AnyArray]:
         """Apply `measure`, which returns two arrays, to the logits of all S points, (S, n, ...).
 
-        `rows` are the n positions. Rows of all points are computed in batches, since each product
-        reads all of W_U from memory.
+        `rows` are the n positions. The rows of all points are computed in batches, since each
+        matrix product reads all of W_U.
         """
         streams = np.stack([at(self._trace, point)[rows] for point in points_of(self._trace)])
         S, n, D = streams.shape
@@ -278,13 +273,13 @@ def points_of(trace: Trace) -> tuple[str, ...]:
 
 
 def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
-    """Rank and probability of one id (n, 1) in each row of logits; overwrites the logits."""
+    """The rank and probability of one id (n, 1) in each row of logits; overwrites the logits."""
     ranks = 1 + np.count_nonzero(logits > np.take_along_axis(logits, ids, -1), axis=-1)
     return ranks, probabilities_of(ids, logits)[:, 0]
 
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
-    """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
+    """softmax(logits) at the ids (n, k) of each row; overwrites the logits."""
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return np.exp(selected - largest) / np.exp(logits, out=logits).sum(axis=-1, keepdims=True)

@@ -25,7 +25,7 @@ Metric = Callable[[Any], float] | TargetLike
 def parse_metric(
     trace: Trace, metric: Any, at: int | str
 ) -> tuple[Callable[[Trace], Any], str, Target | None]:
-    """The metric as a function, its description, and its Target (None for a user's function)."""
+    """A metric's function, description, and Target, which is None for a user's function."""
     if callable(metric):
         if at != -1:
             raise InvalidTypeError("at= is for a token or a pair; a function reads any position")
@@ -35,7 +35,7 @@ def parse_metric(
 
 
 def describe_metric(traces: Traces, metric: Any, at: int | str) -> str:
-    """The metric of several pairs in words."""
+    """Describe in words the metric of several pairs."""
     if isinstance(metric, list):
         return Message("a target for each pair")
     _, description, target = parse_metric(traces[0], metric, at)
@@ -43,7 +43,7 @@ def describe_metric(traces: Traces, metric: Any, at: int | str) -> str:
 
 
 def as_metric(measured: Any) -> float:
-    """Check and return a metric's result as a float."""
+    """Check a metric's result, and return it as a float."""
     measured = as_number(measured)
     if not is_real(measured):
         raise InvalidTypeError(f"target must return a number; got {quoted(measured)}")
@@ -133,10 +133,10 @@ def effects_of_pairs(
     analyse: Callable[..., Any],
     progress: bool = False,
 ) -> tuple[AnyArray, AnyArray]:
-    """Patch n pairs: the effects (n, patches), and the metric in clean and corrupted traces (2, n).
+    """Patch n pairs: effects (n, patches), and the metric in clean and corrupted traces (2, n).
 
-    `analyse(clean, corrupted, target=...)` patches one pair. Each group's traces are freed before
-    the next group.
+    `analyse(clean, corrupted, target=...)` patches one pair. Pairs of equal length form a group,
+    whose traces are freed together.
     """
     metrics = value_for_each(metric, len(clean), "target")
     results: dict[int, Any] = {}
@@ -150,4 +150,5 @@ def effects_of_pairs(
     in_order = [results[i] for i in range(len(clean))]
     baselines = np.array([(result.clean, result.corrupted) for result in in_order]).T
     restored = np.array([result.restored.ravel() for result in in_order])
-    return restored * (baselines[0] - baselines[1])[:, np.newaxis], baselines
+    totals = baselines[0] - baselines[1]  # target(clean) - target(corrupted)
+    return restored * totals[:, np.newaxis], baselines

@@ -1,12 +1,12 @@
-"""The residual stream as a sum of parts, as a linear map of X reads it.
+"""The residual stream as a sum of parts, and what each part adds to a linear map X W + b.
 
-The stream at a block's input is the sum of what came before: embeddings, heads, MLPs and biases.
-With LayerNorm's deviation held constant, X is linear in each part, and so is X W + b:
+The stream at a block's input is the sum of what embeddings, earlier heads, MLPs and biases wrote.
+With LayerNorm's deviation held constant, X = LayerNorm(stream) is linear in each part:
 
     X = Σ (part - mean(part)) / deviation · gain + bias
 
-A head's part is in turn the sum of weights[query, key] V[key] W_O over the tokens that it attends
-to, where V[key] is a linear map of X at the head's block; an MLP's part is a sum over neurons.
+A head's part is in turn the sum of weights[query, key] V[key] W_O over the keys that it attends to,
+and V[key] is again X W + b at the head's block. An MLP's part is a sum over its neurons.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 
-# The number of neurons of an opened MLP that are separate terms.
+# The number of an opened MLP's neurons that are separate terms. The other neurons are one term.
 NEURONS = 10
 
 
@@ -37,23 +37,23 @@ class Term:
     name: str
     label: str  #: the term's name in tables
     vector: Array  #: (1, Dh), or (T, Dh) with a row for each position
-    #: Returns the terms that it opens into, given this term and the vector (Dh,) that it is
-    #: multiplied by, which decides which neurons are large. None if it doesn't open.
+    #: Opens the term into its parts, given the term and the vector (Dh,) that multiplies it and so
+    #: determines which neurons are largest. None if the term can't be opened.
     parts: Callable[[Term, Array], list[Term]] | None = None
 
     @property
     def phrase(self) -> str:
-        """The term in a sentence."""
+        """What a sentence calls the term."""
         return self.label if self.parts is None else Message("what {part} wrote", part=self.label)
 
     def within(self, outer: Term) -> Term:
-        """The term as a part of another one."""
+        """Rename the term as a part of another term."""
         label = Message("{title}: {name}", title=outer.label, name=self.label)
         return replace(self, name=f"{outer.name} < {self.name}", label=label)
 
 
 def block_at(part: Result, layer: int) -> Block:
-    """A block of the pass that a part belongs to."""
+    """A block of the forward pass that a part belongs to."""
     return Block(Message("Block {layer}", layer=layer), part._run, f"blocks.{layer}")
 
 
@@ -68,29 +68,29 @@ def centred(W: Array) -> Array:
 
 
 def weighted(rows: Array, x: Array) -> Array:
-    """Weigh the rows of x (..., T, n): their sum for `rows` (1, T), each row for `rows` (T, 1)."""
+    """Weight the rows of x (..., T, n): `rows` (1, T) also sums them, `rows` (T, 1) doesn't."""
     return rows @ x if rows.shape[-1] == x.shape[-2] else rows * x
 
 
 def scaled_rows(attention: BlockAttention, rows: Array) -> Array:
-    """rows / deviation, where LayerNorm has one deviation for each position."""
+    """Divide `rows` by LayerNorm's deviation at each position."""
     deviations = deviation(centred(attention.residual), attention.epsilon)  # (T, 1)
     return rows / (deviations if rows.shape[-1] == 1 else deviations.T)
 
 
 def written_by_mlp(block: Block) -> Array:
     """What an MLP adds to the stream, (T, D)."""
-    # The run keeps output and mid, but not the MLP's output: a difference is quick to compute.
+    # The trace keeps `output` and `mid` but not the MLP's output, which takes two matrix products.
     return block.mlp.output if block.is_edited("output") else block.output - block.mid
 
 
 def written_by_heads(block: Block, rows: Array) -> Array:
-    """What each head adds to the stream, `weighted` by `rows`: (H, 1, D), or (H, T, D)."""
+    """What each head adds to the stream, as `weighted` by `rows`: (H, 1, D) or (H, T, D)."""
     attention = block.attention
-    width = (attention.n_head, -1, attention.W_O.shape[-1])
-    written = weighted(rows, attention.context) @ attention.W_O.reshape(width)  # (H, Dv, D)
+    W_O = attention.W_O.reshape(attention.n_head, -1, attention.W_O.shape[-1])  # (H, Dv, D)
+    written = weighted(rows, attention.context) @ W_O
     for number, head in enumerate(attention.heads):
-        if head.is_edited("output"):  # the output is no longer context W_O
+        if head.is_edited("output"):  # then the output isn't context W_O
             written[number] = weighted(rows, head.output)
     return written
 
@@ -102,15 +102,15 @@ def stream_terms(
 
     Parameters
     ----------
-    rows : (1, T); or (T, 1) of ones, to keep the positions apart
+    rows : weights of the positions (1, T); or ones (T, 1), which keep the positions separate
     W : (D, Dh)
     b : the name of the bias, and the bias (Dh,)
     """
     block = block_at(part, layer)
     attention, scaled = block.attention, scaled_rows(block.attention, rows)
-    read = fold_layer_norm(attention, W)  # (D, Dh), the map from a part of the stream to Q or K
-    total = rows.sum(axis=-1, keepdims=True)
-    factor = scaled.sum(axis=-1, keepdims=True)  # the factor of b_O, which all positions share
+    read = fold_layer_norm(attention, W)  # maps a scaled part of the stream to its term, (D, Dh)
+    total = rows.sum(axis=-1, keepdims=True)  # multiplies b and LayerNorm's bias
+    factor = scaled.sum(axis=-1, keepdims=True)  # multiplies b_O, which all positions share
 
     def before() -> Iterator[Term]:
         for name in ("token_embedding", "position_embedding"):
@@ -130,11 +130,12 @@ def stream_terms(
             opened = partial(mlp_terms, source.mlp, n, scaled, read)
             yield Term(f"{source.path}.mlp.output", f"MLP {n}", vector, opened)
 
-    bias_path, name = f"{attention.path}.bias", Message("LayerNorm's bias")
+    bias_path, label = f"{attention.path}.bias", Message("LayerNorm's bias")
+    b_name, b_vector = b
     return [
         *before(),
-        Term(bias_path, name, total * (attention.bias @ W)),
-        Term(f"{attention.path}.{b[0]}", b[0], total * b[1]),
+        Term(bias_path, label, total * (attention.bias @ W)),
+        Term(f"{attention.path}.{b_name}", b_name, total * b_vector),
     ]
 
 
@@ -143,27 +144,27 @@ def bias_name(name: str, layer: int) -> Message:
 
 
 def head_terms(
-    head: Head, layer: int, rows: Array, read: Array, outer: Term, other: Array
+    head: Head, layer: int, rows: Array, read: Array, outer: Term, multiplier: Array
 ) -> list[Term]:
-    """A head's part as a sum over the tokens that it attends to."""
+    """Split a head's part into a term for each token that the head attends to."""
     weights = (rows @ head.weights)[0]  # (Tk,)
-    read = head.W_O @ read
+    read = head.W_O @ read  # maps a value V[key] to its term
     vectors = (weights[:, np.newaxis] * head.V) @ read
     labels = axis_of(head, "Tk", len(weights)).numbered_labels
     terms = []
-    for key in np.flatnonzero(weights):  # 0 where masked
+    for key in np.flatnonzero(weights):  # masked keys have the weight 0
         label = Message("{title} from {token}", title=outer.label, token=labels[key])
         opened = partial(value_terms, head, layer, int(key), weights[key], read)
         name = outer.name.removesuffix("output") + f"V[{key}]"
-        is_cached = key < head.tokens_before  # then the key's stream is in another pass
+        is_cached = key < head.tokens_before  # an earlier pass has the stream of a cached token
         terms.append(Term(name, label, vectors[[key]], None if is_cached else opened))
     return terms
 
 
 def value_terms(
-    head: Head, layer: int, key: int, weight: float, read: Array, outer: Term, other: Array
+    head: Head, layer: int, key: int, weight: float, read: Array, outer: Term, multiplier: Array
 ) -> list[Term]:
-    """A token's value as a sum over the parts of the stream at that token."""
+    """Split a token's weighted value into terms, one for each part of the stream at that token."""
     rows = np.zeros((1, head.scores_shape[-2]), read.dtype)
     rows[0, key - head.tokens_before] = weight
     assert head.b_V is not None  # a head of a block has biases
@@ -172,16 +173,16 @@ def value_terms(
 
 
 def mlp_terms(
-    mlp: MLP, layer: int, rows: Array, read: Array, outer: Term, other: Array
+    mlp: MLP, layer: int, rows: Array, read: Array, outer: Term, multiplier: Array
 ) -> list[Term]:
-    """An MLP's part as its largest neurons, the rest, and b_2."""
+    """Split an MLP's part into its largest neurons, the other neurons together, and b_2."""
     activated = (rows @ mlp.activated)[0]  # (F,)
-    effects = activated * (mlp.W_2 @ (read @ other))
+    effects = activated * (mlp.W_2 @ (read @ multiplier))  # what each neuron adds to the score
     largest = np.sort(np.argsort(-np.abs(effects), kind="stable")[:NEURONS])
     others = np.delete(np.arange(len(activated)), largest)
 
     def term(name: str, label: str, vector: Array) -> Term:
-        """A term whose path has `name` instead of the MLP's "output"."""
+        """A term whose path has `name` in place of "output"."""
         path = outer.name.removesuffix("output") + name
         return Term(path, Message("{title}: {name}", title=outer.label, name=label), vector)
 
@@ -189,7 +190,7 @@ def mlp_terms(
         term(
             f"W_2[{n}]",
             Message("neuron {number}", number=n),
-            activated[[[n]]] * (mlp.W_2[[n]] @ read),
+            activated[[[n]]] * (mlp.W_2[[n]] @ read),  # (1, 1) times (1, Dh)
         )
         for n in largest
     ]

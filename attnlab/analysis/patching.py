@@ -53,30 +53,30 @@ HEADS = "blocks.*.attention.heads.*.context"
 # row differs starts a new batch.
 MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
-# The number of parts that a table lists with their standard errors.
+# The number of strongest parts that a table lists with their standard errors.
 PARTS_SHOWN = 10
 
-# The path of a step, and the rows of it that are patched.
+# The path of a step, and the rows of the step that are patched.
 Patch = tuple[str, slice]
 
 
 class Patching(Analysis):
-    """How much each patched step restores, as `attnlab.patch` returns it.
+    """How much each patched step restores; the result of `attnlab.patch`.
 
     restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
-    where the sums are over n pairs of texts, often one
+    with sums over n pairs of texts, often one
 
-    This ratio of means isn't dominated by a pair whose target hardly differs. `ratio_of_means` has
-    the formula of its standard error.
+    A mean of ratios would be dominated by a pair whose target hardly differs; a ratio of sums
+    isn't. `attnlab.analysis.metrics.ratio_of_means` has its standard error.
 
     Attributes
     ----------
-    restored : float64, with an axis for each * in the path, and with `by_position` one for
-        positions. 0 means that nothing is restored, 1 that everything is; values below 0 and above
-        1 are possible.
-    standard_errors : those of `restored`, with the same shape; NaN for one pair
+    restored : float64, with an axis for each * in the path, and an axis of positions if
+        `by_position` is set. 0 means that nothing is restored, 1 that everything is; values below 0
+        and above 1 are possible.
+    standard_errors : the errors of `restored`, in the same shape; NaN for one pair
     effects : (n, ...), target(patched) - target(corrupted) of each pair
-    clean, corrupted : the target in the two traces; (n,) for several pairs
+    clean, corrupted : the target in the two traces; (n,) for n pairs
     paths : the paths of the patched steps, in the order of `restored` without positions
     """
 
@@ -93,7 +93,7 @@ class Patching(Analysis):
     )
     _number: ClassVar[str] = "restored"
 
-    titles: ClassVar[tuple[str, str]] = (
+    titles: ClassVar[tuple[str, str]] = (  # without and with positions
         "Patching of {parts}: {target}",
         "Patching of {parts} by position: {target}",
     )
@@ -108,14 +108,14 @@ class Patching(Analysis):
         baselines: Any,
         given: Any = None,
     ) -> None:
-        """From effects (n, patches), and the target in the clean and in the corrupted traces."""
+        """`effects` are (n, patches), `baselines` the target in the clean and corrupted traces."""
         patched = Message("{parts} with given values", parts=parts) if given else parts
         title = Message(self.titles[by_position], parts=patched, target=target)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = baselines
         self._parts, self._positions = parts, list[Axis]()
-        if by_position:  # several pairs have different tokens, so positions are only numbered
+        if by_position:  # several pairs have different tokens, so their positions are numbered
             numbered = numbered_axis("position", len(trace.tokens))
             self._positions = [positions_of(trace) if len(effects) == 1 else numbered]
         shape = *counts_of(trace, parts), *(len(axis.positions) for axis in self._positions)
@@ -130,11 +130,11 @@ class Patching(Analysis):
             numbered_axis("layer" if kind == "blocks" else "head", count)
             for kind, count in zip(starred(self._parts), self.restored.shape, strict=False)
         ]
-        axes += self._positions
-        if len(axes) == 3:  # layers, heads and positions: a row for each head
+        axes += self._positions  # the last axis of `restored`, if there is one
+        if len(axes) == 3:  # layers, heads and positions become heads and positions
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
-        while len(axes) < 2:  # a table has two axes, so a missing one is added with one entry
+        while len(axes) < 2:  # a table needs two axes, so a missing axis gets one entry
             axes.append(named_axis("", ("restored",)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
@@ -157,7 +157,7 @@ class Patching(Analysis):
         ]
         restored, errors = (x.ravel()[order] for x in (numbers, self.standard_errors))
         strongest = {"strongest": names, "restored": restored, "standard_error": errors}
-        yield listed(strongest, {"restored": PLUS_MINUS})  # shown with the next column as ± error
+        yield listed(strongest, {"restored": PLUS_MINUS})  # followed by the column of errors
         clean, corrupted = (
             plus_minus(float(values.mean()), float(standard_error(values)))
             for values in (self.clean, self.corrupted)
@@ -180,7 +180,7 @@ class Patching(Analysis):
 
 
 class AttributionPatching(Patching):
-    """A linear approximation of `Patching`, see `attnlab.attribution_patch`."""
+    """A linear approximation of `Patching`; the result of `attnlab.attribution_patch`."""
 
     titles: ClassVar[tuple[str, str]] = (
         "Attribution patching of {parts}: {target}",
@@ -210,34 +210,34 @@ def patch(
     """Patch steps of a clean run into a corrupted run, one by one.
 
     restored = Σ (target(patched) - target(corrupted)) / Σ (target(clean) - target(corrupted)),
-    where the sums are over the pairs of texts, often one
+    with sums over the pairs of texts, often one
 
-    Steps before a patch, and rows before the first row that it changes, are computed once. Patches
-    of one layer are batched, unless the target is a function, which gets one trace at a time.
+    Steps before a patch, and rows before the first row that the patch changes, are computed once.
+    Patches of one layer are batched, unless the target is a function, which gets single traces.
 
     Parameters
     ----------
-    clean, corrupted : traces, by one model, of two texts with the same number of tokens; or the
-        traces of several such pairs, as `model.trace` returns them for two lists of texts
+    clean, corrupted : traces of two texts with the same number of tokens, by one model; or traces
+        of several pairs of such texts, as `model.trace` returns them for lists
     parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
         "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
     target : a token, for its logit; a pair of tokens, for the difference of their logits; or a
-        function of a Trace that returns a number. For several pairs of texts, give one target for
-        all, or a list with one for each pair.
+        function of a Trace that returns a number. For several pairs of texts, one target for all
+        pairs, or a list with a target for each pair.
     at : the position of the logits: an index, which may be negative, or a token's text, "it"
-    with_ : values by path to patch in, instead of the clean run's steps:
-        `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero ablation. If you
-        exchange the two traces, the clean run is ablated, and `restored` is how much of the
+    with_ : values by path, which are patched in instead of the clean run's steps:
+        `attnlab.averages(model, texts)` for mean ablation, {parts: 0} for zero ablation. If the two
+        traces are exchanged, the values ablate the clean run, and `restored` is how much of the
         difference the ablation destroys.
-    by_position : whether each position is patched separately
-    progress : whether a progress bar is shown on stderr
+    by_position : whether to patch each position alone
+    progress : whether to show a progress bar on stderr
 
     Returns
     -------
     Patching
-        `.restored` has an axis for each * and, with `by_position`, one for positions. For several
-        pairs there are also `.standard_errors` and each pair's `.effects`. Pairs of equal length
-        are computed side by side, which takes about 300 MB besides the model for GPT-2.
+        `print` shows `.restored`, which has an axis for each * and for positions. Several pairs
+        also have `.standard_errors` and `.effects`; pairs of equal length are computed side by
+        side, which takes about 300 MB besides the model for GPT-2.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def patch(
 
 
 def source_of(clean: Trace, parts: str, with_: Any) -> Trace:
-    """The trace whose steps are patched into the corrupted run: the clean one, or given values."""
+    """The trace whose steps are patched in: the clean trace, edited if there are given values."""
     if with_ is None:
         return clean
     check_kind(with_, Mapping, "with_", "a dict, as attnlab.averages returns it")
@@ -298,7 +298,7 @@ def patch_pairs(
     by_position: bool,
     progress: bool,
 ) -> Patching:
-    targets: list[Any] = []  # a Target each, or None for a function
+    targets: list[Any] = []  # a Target for each pair, or None if its target is a function
     for i, target_of_pair in enumerate(value_for_each(target, len(clean), "target")):
         with of_one(f"pair {i}"):
             targets.append(parse_metric(clean[i], target_of_pair, at)[2])
@@ -329,15 +329,15 @@ def patch_pairs(
 
 
 def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:
-    """Whether a target is of the logits at the last position; None is a user's function."""
+    """Whether a target is a logit at the last position. The target is None for a function."""
     return target is not None and target.position == len(trace.tokens) - 1
 
 
 def can_be_batched(trace: Trace, parts: str) -> bool:
     """Whether patched runs can be computed side by side.
 
-    Each patched step needs a row for each token. The trace must not be edited, since an edit may be
-    a function that expects one run.
+    Every changed step needs a row for each token. The trace must have no edits, because an edit
+    may be a function, which expects a single run.
     """
     graph = trace._run.graph
     changed = {step for path in expand(trace, parts) for step in changed_steps(graph, path)}
@@ -349,16 +349,16 @@ def can_be_batched(trace: Trace, parts: str) -> bool:
 def patched_rows(
     clean: Trace, corrupted: Trace, patches: Sequence[Patch]
 ) -> Iterator[tuple[list[int], AnyArray]]:
-    """Yield indices of patches, and the last row of `final` for each, (patches, texts, D).
+    """Yield the indices of a batch of patches, and the last rows of `final`, (patches, texts, D).
 
-    Patches that change the same steps are computed side by side, from the first row that changes.
+    A batch has patches that change the same steps; it is computed from the first changed row.
     """
     run, D = corrupted._run, corrupted.config.n_embd
     by_steps: dict[tuple[str, ...], list[int]] = {}
     for i, (path, _) in enumerate(patches):
         by_steps.setdefault(changed_steps(run.graph, path), []).append(i)
     for steps, indices in by_steps.items():
-        indices.sort(key=lambda i: patches[i][1].start or 0)
+        indices.sort(key=lambda i: patches[i][1].start or 0)  # slice(None) starts at row 0
         for batch, values, start in batches_of(clean, corrupted, patches, steps, indices):
             stacked = {step: np.stack([value[step] for value in values]) for step in steps}
             final = final_row(with_steps(run, stacked, start))
@@ -372,9 +372,9 @@ def batches_of(
     steps: Sequence[str],
     indices: Sequence[int],
 ) -> Iterator[tuple[list[int], list[dict[str, AnyArray]], int]]:
-    """Yield indices of patches of steps, the patched values, and the first row that changes."""
+    """Yield the patches' indices in a batch, their patched values, and the first changed row."""
     T, originals = len(corrupted.positions), {step: at(corrupted, step) for step in steps}
-    texts = corrupted.embedding.size // (T * corrupted.config.n_embd)
+    n_texts = corrupted.embedding.size // (T * corrupted.config.n_embd)  # side by side
     batch, values, start = list[int](), list[dict[str, AnyArray]](), T - 1
     for i in indices:
         path, rows = patches[i]
@@ -382,8 +382,8 @@ def batches_of(
         edited = edit_run(corrupted._run, {path: patched})
         value = {step: edited.value(step) for step in steps}
         first = min(first_change(value[step], originals[step]) for step in steps)
-        rows_in_batch = len(batch) * texts * (T - start)
-        rows_with_patch = (len(batch) + 1) * texts * (T - min(start, first))
+        rows_in_batch = len(batch) * n_texts * (T - start)
+        rows_with_patch = (len(batch) + 1) * n_texts * (T - min(start, first))
         has_enough = first != start and rows_in_batch >= ENOUGH_ROWS
         if batch and (has_enough or rows_with_patch > MAX_ROWS):
             yield batch, values, start
@@ -395,9 +395,9 @@ def batches_of(
 
 
 def first_change(value: AnyArray, original: AnyArray) -> int:
-    """The first row that differs in any text; the last row if none does."""
-    rows = (value != original).any(axis=(*range(value.ndim - 2), -1))
-    return int(rows.argmax()) if rows.any() else len(rows) - 1
+    """The first row that differs in any text; the last row if no row differs."""
+    differs = (value != original).any(axis=(*range(value.ndim - 2), -1))  # (T,)
+    return int(differs.argmax()) if differs.any() else len(differs) - 1
 
 
 def groups_of_pairs(clean: Traces, corrupted: Traces) -> list[list[int]]:
@@ -441,10 +441,10 @@ def attribution_patch(
     gradients, estimates = Gradients(corrupted, of_logits), []
     for path, rows in patches_of(corrupted, parts, by_position):
         before, after = np.asarray(corrupted[path]), np.asarray(clean[path])
-        # Where both masked scores are -inf, the change is 0; a difference would be NaN.
+        # Equal values change nothing. They are skipped, since -inf - -inf of masked scores is NaN.
         change = np.subtract(after, before, out=np.zeros_like(before), where=after != before)
         change = change * gradients[path]
-        # A bias has no rows, so `rows` is used only if each position is patched separately.
+        # Without by_position a step may have no rows, such as a bias.
         estimates.append(float((change[..., rows, :] if by_position else change).sum()))
     effects, description = np.array([estimates]), of_logits.message
     return AttributionPatching(corrupted, parts, by_position, description, effects, baselines)
@@ -473,7 +473,7 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
 
 
 def expand(trace: Trace, parts: Any) -> list[str]:
-    """All paths that a path with * matches."""
+    """List the paths that a path with * matches."""
     check_kind(parts, str, "parts", f"a path, such as {HEADS!r}")
     if parse(parts).index is not None:
         raise InvalidValueError(
@@ -484,7 +484,7 @@ def expand(trace: Trace, parts: Any) -> list[str]:
 
 
 def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
-    """The number of layers or heads for each *."""
+    """The number of layers or heads that each * in a path stands for."""
     counts = {"blocks": trace.config.n_layer, "heads": trace.config.n_head}
     return tuple(counts[kind] for kind in starred(parts))
 
@@ -499,7 +499,7 @@ def has_row_per_token(graph: Graph, path: str) -> bool:
 
 
 def with_rows(corrupted: AnyArray, clean: AnyArray, rows: slice) -> AnyArray:
-    """A step with some rows of the clean run."""
+    """The corrupted step with some rows replaced by rows of the clean step."""
     if rows == slice(None):
         return clean
     patched = corrupted.copy()

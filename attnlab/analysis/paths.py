@@ -1,8 +1,8 @@
 """Path patching: the effect of one part on another along the direct path between them.
 
-Heads, MLPs and the embedding write to the residual stream: they are senders. Heads (through Q, K
-and V), MLPs and the logits read from it: they are receivers. Since the stream is a sum, a direct
-path carries exactly what its sender writes.
+Senders write to the residual stream: heads, MLPs and the embedding. Receivers read from the stream:
+heads (through Q, K and V), MLPs and the logits. Since the stream is a sum, a direct path carries
+exactly what its sender writes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
 def patch_path(
     clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[str], recompute_mlps: bool
 ) -> Trace:
-    """The corrupted trace, with receivers that read a sender's clean output."""
+    """The corrupted trace, in which the receivers read a sender's clean output."""
     parts = ("attention",) if recompute_mlps else ("attention", "mlp")
-    # What all parts write to the residual stream is held constant, so the sender's change reaches
-    # the receivers only through the stream itself.
+    # All parts keep the output that they write to the residual stream, so the sender's change
+    # reaches the receivers only through the stream itself.
     written = {
         path: corrupted[path]
         for layer in range(corrupted.config.n_layer)
@@ -61,12 +61,12 @@ def patch_path(
     layer_prefix = parse(sender).layer_prefix
     path = f"{layer_prefix}output" if layer_prefix else sender
     written[path] = corrupted[path] + (clean[sender] - corrupted[sender])  # (T, D)
-    read = corrupted.edited(written)
-    return corrupted.edited({receiver: read[receiver] for receiver in receivers})
+    with_sender = corrupted.edited(written)
+    return corrupted.edited({receiver: with_sender[receiver] for receiver in receivers})
 
 
 class PathPatching(Patching):
-    """How much of the target each direct path restores, as `attnlab.path_patch` returns it.
+    """How much of the target each direct path restores; the result of `attnlab.path_patch`.
 
     `restored` has an axis for each "*" in the sender.
     """
@@ -101,8 +101,8 @@ def path_patch(
     MLPs before it keep their values from that run. Steps after the receiver are recomputed, and
     restored = (target(patched) - target(corrupted)) / (target(clean) - target(corrupted)).
 
-    Wang et al. patch corrupted into clean, and recompute the MLPs between sender and receiver as
-    part of the path: exchange the two traces, and set `recompute_mlps`.
+    Wang et al. patch corrupted values into the clean run, and count the MLPs between sender and
+    receiver as part of the path. To do the same, exchange the two traces and set `recompute_mlps`.
 
     Parameters
     ----------
@@ -110,15 +110,15 @@ def path_patch(
     sender : path of a step that is added to the residual stream: "embedding",
         "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" stands for every layer or
         head; each sender is patched separately.
-    receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
-        "blocks.1.mlp.X", or "final", from which the logits are computed. All receivers of a list
-        or a path with "*" are patched together.
-    recompute_mlps : whether MLPs are recomputed and only heads frozen, as in Wang et al. (2022)
+    receiver : path of a step that reads the stream: a head's Q, K or V, such as
+        "blocks.1.attention.heads.2.Q", "blocks.1.mlp.X", or "final", from which the logits are
+        computed. All receivers of a list or a path with "*" are patched together.
+    recompute_mlps : whether to recompute MLPs and freeze only heads, as Wang et al. (2022) do
 
     Returns
     -------
     PathPatching
-        `.restored`, 0 for a sender that doesn't come before any receiver
+        `.restored` is 0 for a sender that doesn't come before any receiver
 
     Examples
     --------
@@ -145,7 +145,8 @@ def path_patch(
                 "paths are measured in traces of whole texts; got a step of "
                 "generation with a cache. Use model.trace(ids) of all its tokens"
             )
-        trace, (measure, description, _) = corrupted, parse_metric(clean, target, at)
+        trace = corrupted
+        measure, description, _ = parse_metric(clean, target, at)
         receivers = [path for name in names for path in expand(trace, name)]
         paths = expand(trace, sender)
         effects = np.empty((1, len(paths)))

@@ -31,7 +31,7 @@ PAIRS_SHOWN, PARTS_SHOWN = 8, 12
 # The names of a table's rows and columns.
 SIDES = "part of the query", "part of the key"
 
-# The paths of the steps that `Why.without` can remove from the stream.
+# Matches the paths of the parts that `Why.without` can remove from the stream.
 WRITERS = r"\w+_embedding|blocks\.\d+\.(attention\.heads\.\d+\.output|attention\.b_O|mlp\.output)"
 
 SOURCE = (
@@ -55,9 +55,9 @@ class Without(Document, Scores):
     Attributes
     ----------
     score : the score with the part
-    held : the score without the part's pairs; LayerNorm's deviation is that of the whole stream
-    recomputed : the score with LayerNorm recomputed for the stream without the part
-    ablated : the score with the part set to 0 in the trace, and all later parts recomputed
+    held : the score without the part's pairs; LayerNorm still uses the whole stream's deviation
+    recomputed : the score if LayerNorm's input is the stream without the part
+    ablated : the score if the part is set to 0 in the trace and all later parts are recomputed
     """
 
     _shown: ClassVar[Mapping[str, Format]] = dict.fromkeys(
@@ -78,9 +78,9 @@ def why(
 
     The block's input is a sum of parts: embeddings, earlier heads and MLPs, biases. With
     LayerNorm's deviation held constant, Q and K are linear in these parts, so a score is exactly a
-    sum over pairs, a part of the query · a part of the key / scale. Softmax depends only on
-    differences of scores, so the score's difference is explained: by default from the mean score of
-    the query's visible keys.
+    sum over pairs: a part of the query · a part of the key / scale. The softmax sees only
+    differences of scores, so by default the mean score of all keys that the query sees is
+    subtracted.
 
     Parameters
     ----------
@@ -92,13 +92,14 @@ def why(
     -------
     Why
         `print` shows a sentence and the largest pairs; `.pairs`, `.plot()` and `.to_dataframe()`
-        have all pairs; `.open(part)` splits a part further. The result keeps 4 + layer (H + 2)
-        vectors of Dh numbers each for the query and for the key.
+        have all pairs; `.open(part)` splits a part. The query and the key have 4 + layer (H + 2)
+        parts each, vectors of Dh numbers.
 
     Raises
     ------
     InvalidValueError
-        The head isn't of a trace, or an edit replaced a sum, so its parts no longer add up to it.
+        If `head` isn't a head of a trace, or if an edit replaced a sum, so that the parts no longer
+        add up to the sum.
 
     Examples
     --------
@@ -131,10 +132,6 @@ class Why(Analysis):
     )
     source: ClassVar[str] = SOURCE
 
-    parts: dict[str, tuple[Term, ...]]
-    pairs: Array
-    total: float
-
     def __init__(
         self, head: Head, query: int | str, key: int | str, against: int | str | None
     ) -> None:
@@ -150,8 +147,8 @@ class Why(Analysis):
         self._visible = np.flatnonzero(np.broadcast_to(head.mask, (Tq, Tk))[self.query])
         self._check_keys()
         self.title = Message("{head}: {target}", head=head.title, target=self._target)
-        # The total is Q[query] · (K[key] - the mean of K[others]) / scale: a weighted sum of Q's
-        # rows, times a weighted sum of K's rows.
+        # The total is Q[query] · (K[key] - mean of the other rows of K) / scale, a weighted sum of
+        # Q's rows times a weighted sum of K's rows. query_rows and key_rows are these weights.
         query_rows, key_rows = (np.zeros((1, T), head.Q.dtype) for T in (Tq, Tk))
         query_rows[0, self.query] = 1
         others = self._visible if self.against is None else [self.against]
@@ -174,7 +171,7 @@ class Why(Analysis):
                 )
 
     def _measured(self, head: Head) -> float:
-        """The total, computed from the scores of a head, which may belong to an edited run."""
+        """The total from the scores of a head, which may belong to an edited run."""
         return float(head.scores[self.query] @ self._rows["key"][0])
 
     def _multiply(self) -> None:
@@ -183,33 +180,34 @@ class Why(Analysis):
         check_sum(self.pairs.ravel(), np.array(self.total), "the score", self._head)
 
     def _other_side(self, side: str) -> Array:
-        """The vector (Dh,) that the vectors of a side ("query" or "key") are multiplied by."""
+        """The vector (Dh,) that multiplies the vectors of a side: the sum of the other side."""
         terms = self.parts["key" if side == "query" else "query"]
         return scores(stacked(terms).sum(axis=(0, 1)), self._head.scale)
 
     def open(self, part: str, side: str | None = None) -> Why:
-        """Replace a part by the terms that sum to it.
+        """Replace a part by smaller parts that sum to it.
 
-        A head opens into the tokens that it attends to, each token into the parts of the stream at
-        that token, and so on down to embeddings, MLPs and biases. An MLP opens into its ten
-        largest neurons, the sum of the other neurons, and b_2.
+        A head opens into the tokens that it attends to. Each token opens into the parts of the
+        stream at that token, and so on down to embeddings, MLPs and biases. An MLP opens into its
+        ten largest neurons, the sum of its other neurons, and b_2.
 
         Parameters
         ----------
         part : the part's name, such as "blocks.0.mlp.output"
-        side : "query" or "key"; None for each side that has the part
+        side : "query" or "key"; None opens the part on each side that has it
         """
         opened = copy(self)
         opened.parts = dict(self.parts)
-        for each, index in self._find(part, side).items():
-            term, terms = self.parts[each][index], self.parts[each]
+        for found_side, index in self._find(part, side).items():
+            terms = self.parts[found_side]
+            term = terms[index]
             if term.parts is None:
                 raise InvalidValueError(f"{term.name} is one part: it can't be opened")
-            inner = term.parts(term, self._other_side(each))
+            inner = term.parts(term, self._other_side(found_side))
             if not inner:
                 raise InvalidValueError(f"{term.name} adds 0 here: there is nothing to open")
             check_sum(stacked(inner), term.vector, term.name, self._head)
-            opened.parts[each] = (*terms[:index], *inner, *terms[index + 1 :])
+            opened.parts[found_side] = (*terms[:index], *inner, *terms[index + 1 :])
         opened._multiply()
         return opened
 
@@ -217,11 +215,8 @@ class Why(Analysis):
         """The index of a part in each side that has it."""
         check_kind(part, str, "part")
         check_choice(side, ("query", "key", None), "side")
-        names = {
-            each: [term.name for term in terms]
-            for each, terms in self.parts.items()
-            if side in (each, None)
-        }
+        sides = self.parts if side is None else [side]
+        names = {each: [term.name for term in self.parts[each]] for each in sides}
         found = {each: known.index(part) for each, known in names.items() if part in known}
         if not found:
             valid = dict.fromkeys(name for known in names.values() for name in known)
@@ -235,7 +230,7 @@ class Why(Analysis):
 
         Parameters
         ----------
-        part : the name of an embedding, a head's or an MLP's output, or a b_O that isn't opened
+        part : the name of an unopened embedding, head's or MLP's output, or b_O
 
         Examples
         --------
@@ -250,7 +245,7 @@ class Why(Analysis):
         run, attention = self._head._run, block_at(self._head, check_head(self._head)).attention
         stream = attention.residual - run.value(part)
         X = layer_norm(stream, attention.gain, attention.bias, attention.epsilon)
-        # For a head, the context is set to 0, which makes its output, context W_O, 0.
+        # A head's output is context W_O, so a context of 0 makes the output 0.
         step = part.replace(".output", ".context") if ".heads." in part else part
         held = np.delete(np.delete(self.pairs, found["query"], 0), found["key"], 1).sum()
         recomputed, ablated = (
@@ -262,7 +257,7 @@ class Why(Analysis):
     # ---- in words --------------------------------------------------------------------------------
 
     def _words(self) -> dict[str, Any]:
-        """The tokens in quotation marks, and the number of keys that the query sees."""
+        """The values of the sentence's fields: quoted tokens, and the number of visible keys."""
         positions = {"query": self.query, "key": self.key, "other": self.against}
         return {"count": len(self._visible)} | {
             name: in_quotes(self._axes["query" if name == "query" else "key"], position)
@@ -307,9 +302,9 @@ class Why(Analysis):
             pair = Message("{first} at {query} and {second} at {key}", **names)
         shown = f"{part:z.2f}"
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
-        # If another pair, or the sum of all others, cancels at least half of the largest pair, no
-        # single pair is the reason.
-        shares = [float(signed[pair]) for pair in largest_of(self.pairs, PAIRS_SHOWN)]
+        # No single pair is the reason if another pair, or all other pairs together, take away at
+        # least half of the largest pair.
+        shares = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
         is_taken_back = 2 * max(-min(shares), abs(part) - abs(self.total)) >= abs(part)
         if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1
@@ -323,7 +318,7 @@ class Why(Analysis):
             rest = f"{self.total - part:+z.2f}"
             template = "{lead} because of {pair}: {part}, and {rest} from all other pairs."
             return Message(template, **numbers, rest=rest)
-        # The rounded numbers count too: “0.13 of 0.26” mustn't be called less than half.
+        # The rounded numbers are compared too: “0.13 of 0.26” mustn't be called less than half.
         if 2 * abs(part) >= abs(self.total) or 2 * abs(float(shown)) >= abs(float(total)):
             return Message("{lead} because of {pair}: {part} of {total}.", **numbers)
         template = (
@@ -336,8 +331,8 @@ class Why(Analysis):
         lines = [header(*SIDES, "score")]
         shown = largest_of(self.pairs, PAIRS_SHOWN)
         for i, j in shown:
-            label, other = self.parts["query"][i].label, self.parts["key"][j].label
-            lines.append((label, other, f"{self.pairs[i, j]:z.2f}"))
+            of_query, of_key = self.parts["query"][i].label, self.parts["key"][j].label
+            lines.append((of_query, of_key, f"{self.pairs[i, j]:z.2f}"))
         rest = Message("the other {count} pairs", count=self.pairs.size - len(shown))
         rest_sum = self.total - sum(float(self.pairs[pair]) for pair in shown)
         lines.append((rest, "", f"{rest_sum:z.2f}"))
@@ -355,7 +350,7 @@ class Why(Analysis):
 
 
 def check_head(head: Head) -> int:
-    """The layer of a head of one text's trace; an error for other heads."""
+    """Return a head's layer; raise unless the head belongs to the trace of one text."""
     if not re.fullmatch(r"blocks\.\d+\.attention\.heads\.\d+", head.path):
         raise InvalidValueError(
             "a score is explained by what earlier layers wrote, so this needs a head of a trace, "
@@ -371,9 +366,9 @@ def check_head(head: Head) -> int:
 
 
 def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[Term, ...]]:
-    """The terms of one layer's heads, joined along Dh; each of `rows` is as in `stream_terms`."""
+    """The terms of a layer's heads, side by side in one vector; `rows` has "query" and "key"."""
     layer, cached = check_head(heads[0]), heads[0].tokens_before
-    is_sum = rows["key"].shape[0] == 1
+    is_sum = rows["key"].shape[0] == 1  # rows (1, Tk) sum over the keys, rows (Tk, 1) don't
     of_text = rows["key"][:, cached:] if is_sum else rows["key"][cached:]
 
     def joined(name: str) -> Array:
@@ -381,12 +376,12 @@ def terms_of(heads: Sequence[Head], rows: dict[str, Array]) -> dict[str, tuple[T
 
     query = stream_terms(heads[0], layer, rows["query"], joined("W_Q"), ("b_Q", joined("b_Q")))
     key = stream_terms(heads[0], layer, of_text, joined("W_K"), ("b_K", joined("b_K")))
-    if cached:  # cached keys are one term, since their parts belong to an earlier pass
+    if cached:  # one term for all cached keys: an earlier pass has the parts of these keys
         K = joined("K")
         K[cached:] = 0
-        if not is_sum:
-            none = np.zeros_like(K[:cached])
-            key = [replace(term, vector=np.concatenate([none, term.vector])) for term in key]
+        if not is_sum:  # the other terms have no rows for the cached keys
+            zeros = np.zeros_like(K[:cached])
+            key = [replace(term, vector=np.concatenate([zeros, term.vector])) for term in key]
         path = f"blocks.{layer}.attention.K_cache"
         key.append(Term(path, Message("cached keys"), weighted(rows["key"], K)))
     return {"query": tuple(query), "key": tuple(key)}
@@ -398,13 +393,13 @@ def stacked(terms: Sequence[Term]) -> Array:
 
 
 def largest_of(pairs: Array, count: int) -> list[tuple[int, int]]:
-    """The indices of the numbers with the largest absolute values, largest first."""
+    """The indices (i, j) of the pairs with the largest absolute values, largest first."""
     order = np.argsort(-np.abs(pairs), axis=None, kind="stable")[:count]
     return [divmod(int(n), pairs.shape[1]) for n in order]
 
 
 def grid_of(pairs: Array, query: Sequence[str], key: Sequence[str]) -> tuple[AnyArray, Axis, Axis]:
-    """Pairs for a heatmap: the parts with the largest numbers, and the sum of the other parts."""
+    """Shrink the pairs to a heatmap: the largest parts of each side, and the sum of the others."""
     axes = []
     for axis, (name, labels) in enumerate(zip(SIDES, (query, key), strict=True)):
         order = np.argsort(-np.abs(pairs).max(axis=1 - axis), kind="stable")
@@ -423,7 +418,7 @@ def other_parts(count: int) -> Message:
 
 
 def in_quotes(axis: Axis, index: int) -> str:
-    """A token in quotation marks, with its position if the text has it twice."""
+    """A token in quotation marks, with its position if the token occurs twice."""
     token = axis.tokens[index]
     if token is None:
         return axis.in_words(index)

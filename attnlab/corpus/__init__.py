@@ -2,11 +2,11 @@
 
     texts ──> chunks ──> windows ──> measures ──> a tally per chunk ──> Atlas
 
-`run` distributes the work: a worker cuts each text into windows, traces them and computes the
-`measures`, which may include your own functions. A `tally` holds a chunk's sums; tallies are added
-in chunk order, so the result doesn't depend on the workers. It is written to a file for each
-finished chunk, and checked when it is read. `result` is the atlas. For a page of each head, `heads`
-sums up what the head does, and `details` makes the page's tables of these sums.
+`run` distributes the work: a worker cuts each text into windows, traces the windows and computes
+the `measures`, which may include your own functions. A `tally` holds a chunk's sums. Tallies are
+added in chunk order, so the result doesn't depend on the workers. A finished chunk's tally may be
+written to a file, which is checked when it is read. `result` is the atlas. `heads` sums what each
+head does, and `details` makes the tables of each head's page.
 """
 
 from attnlab.corpus.measures import MEASURES

@@ -1,7 +1,7 @@
 """Details of each head over a corpus: what it attends to and writes.
 
-They are computed from the corpus's sums, see `heads`, and the model. Each is a table with a
-definition, and a standard error for each mean.
+They are computed from a corpus's sums, see `heads`, and the model. They are tables, each with a
+definition, and have a standard error for each mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import Columns
 
-# The most pairs, promoted (and demoted) tokens, and tokens that a top text's query promotes.
+# The largest numbers of listed pairs, of promoted and of demoted tokens, and of tokens that the
+# query of a top text promotes.
 LISTED, WRITTEN, PROMOTED = 12, 8, 3
 
 # Each table's title, the definition of its numbers, and the type of each column's cells.
@@ -69,7 +70,7 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "ids": list,
             "earlier": list,
             "tokens": list,
-            "lines": list,  # [query, key, weight, excess], the first two as indices of `tokens`
+            "lines": list,  # [query, key, weight, excess]; query and key are indices of `tokens`
         },
     ),
 }
@@ -88,7 +89,7 @@ def meaning_of(name: str) -> Message:
 
 
 def checked_details(stored: Any, heads: int) -> list[Details]:
-    """Read the details of all heads from JSON; raise unless there are `heads` of them, or none."""
+    """Read from JSON the details of all heads, or an empty list; raise if they are invalid."""
     details = [
         {
             name: {column: [*map(kind, tables[name][column])] for column, kind in kinds.items()}
@@ -107,17 +108,17 @@ def checked_details(stored: Any, heads: int) -> list[Details]:
 
 
 def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
-    """The details of all heads, by layer and head, as Python numbers and strings."""
+    """The details of all heads, layer by layer, as Python numbers and strings."""
     sums, bins = total.sums, len(plan.bins)
     # Means and standard errors, (rows, L H) each. The sums are N, n, nn and s, ss, sn of `ratio`.
     means, errors = ratio(*sums["n"][..., np.newaxis], *sums["s"])
     details = []
     for head, (writes, promoted) in enumerate(written(model, total)):
-        own = means[:, head], errors[:, head]
+        of_head = means[:, head], errors[:, head]
         columns = {
-            "positions": bin_columns(plan, total, slice(bins), *own),
-            "distances": bin_columns(plan, total, slice(bins, 2 * bins), *own),
-            "pairs": pair_columns(model, plan, total, *own),
+            "positions": bin_columns(plan, total, slice(bins), *of_head),
+            "distances": bin_columns(plan, total, slice(bins, 2 * bins), *of_head),
+            "pairs": pair_columns(model, plan, total, *of_head),
             "writes": writes,
             "tops": top_columns(model, total, head, promoted),
         }
@@ -126,19 +127,19 @@ def details_of(model: GPT2, plan: Plan, total: Tally) -> list[Details]:
 
 
 def lists(rows: Any, **columns: Any) -> Columns:
-    """Some rows of columns, as lists."""
+    """Select rows of the columns, as lists."""
     return {name: np.asarray(column)[rows].tolist() for name, column in columns.items()}
 
 
-def bin_columns(plan: Plan, total: Tally, part: slice, mean: AnyArray, error: AnyArray) -> Columns:
-    """The table of positions or distances: each bin's first and last, mean, error and texts."""
-    texts = total.sums["n"][0, part].astype(int)
-    columns = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}
-    return lists(texts > 0, **columns, mean=mean[part], error=error[part], texts=texts)
+def bin_columns(plan: Plan, total: Tally, rows: slice, mean: AnyArray, error: AnyArray) -> Columns:
+    """The table of positions or of distances, with a line for each bin that has texts."""
+    texts = total.sums["n"][0, rows].astype(int)
+    bounds = {"from": plan.bins, "to": np.append(plan.bins[1:], plan.window) - 1}
+    return lists(texts > 0, **bounds, mean=mean[rows], error=error[rows], texts=texts)
 
 
 def pair_columns(model: GPT2, plan: Plan, total: Tally, mean: AnyArray, error: AnyArray) -> Columns:
-    """The pairs with the largest means."""
+    """The table of the pairs with the largest means."""
     pairs = slice(2 * len(plan.bins), None)
     texts, queries, _ = total.sums["n"][:, pairs].astype(int)
     mean, error = mean[pairs], error[pairs]
@@ -154,7 +155,7 @@ def readable(model: GPT2, ids: Any) -> list[str]:
 
 
 def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[str]]) -> Columns:
-    """The top texts: each is a part of a window, with lines to keys in the part or before it."""
+    """The table of top texts. Each is a part of a window, with lines to keys in or before it."""
     rows: list[dict[str, Any]] = []
     for top, promotes in zip(total.best["tops"][:, head], promoted, strict=True):
         if not top["strength"] > 0:
@@ -168,7 +169,8 @@ def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[st
         query, key, weight, _ = top["lines"][0].item()
         row = {"text": window.text, "window": window.start, "from": window.start + start}
         row |= {"strength": float(top["strength"]), "weight": weight}
-        row |= zip(("query", "key"), readable(model, ids[[query, key]]), strict=True)
+        query_text, key_text = readable(model, ids[[query, key]])
+        row |= {"query": query_text, "key": key_text}
         row |= {"content": model.tokenizer.decode(ids[start:end]), "promotes": promotes}
         row |= {"ids": window.ids[:end], "earlier": earlier}
         row["tokens"] = [*readable(model, ids[earlier]), *part.readable]
@@ -181,39 +183,41 @@ def top_columns(model: GPT2, total: Tally, head: int, promoted: Sequence[list[st
 
 
 def written(model: GPT2, total: Tally) -> Iterator[tuple[Columns, list[list[str]]]]:
-    """For each head, the tokens it promotes and demotes most, and what each top's query promotes.
+    """Yield each head's table "writes", and the tokens that the query of each top text promotes.
 
-    The effect on a token's logit is v · W_U[:, token] minus its mean over tokens, where
-    v = gain (o - mean(o)) and o = context W_O. Contexts are divided by LayerNorm's deviation
-    already, see `TextSums.close`.
+    The effect on a token's logit is v · W_U[:, token] minus the mean of v · W_U over tokens, where
+    v = gain (o - mean(o)) and o = context W_O. `TextSums.close` already divided the contexts by the
+    last LayerNorm's deviation.
     """
     trace, H = model.trace([0]), model.config.n_head
     gain, W_U, known = trace.gain, trace.W_U, model.tokenizer.vocabulary.ids
-    W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]
+    W_U = W_U if len(known) == W_U.shape[1] else W_U[:, known]  # without columns that no token has
     centre = W_U.mean(axis=1)
-    # Sums over texts, as `ratio` takes them: contexts (s), contexts times the number of the text's
-    # positions (sn), and products of two components of a context (ss).
-    counts, (s, sn), ss = (total.sums[x] for x in ("n_contexts", "contexts", "squares"))
-    count = min(WRITTEN, len(known) // 2) if counts[1] else 0  # none in texts of one token
+    # Sums over texts, as `ratio` takes them: of contexts (s), of contexts times the number of the
+    # text's positions (sn), and of products of two components (ss).
+    N, sum_n, sum_nn = total.sums["n_contexts"]
+    sum_s, sum_sn = total.sums["contexts"]
+    sum_ss = total.sums["squares"]
+    count = min(WRITTEN, len(known) // 2) if sum_n else 0  # texts of one token have no contexts
     for layer, block in enumerate(trace._fork().blocks):
         W_O = block.attention.W_O.reshape(H, -1, len(gain))  # (H, Dh, D)
         heads = slice(layer * H, (layer + 1) * H)
-        own = total.best["tops"]["context"][:, heads].astype(np.float64)
-        contexts = np.concatenate([s[np.newaxis, heads] / max(counts[1], 1), own])
-        output = np.einsum("xhd,hde->xhe", contexts.astype(W_O.dtype), W_O)
+        of_tops = total.best["tops"]["context"][:, heads].astype(np.float64)
+        contexts = np.concatenate([sum_s[np.newaxis, heads] / max(sum_n, 1), of_tops])
+        # Index c counts contexts: first the mean context, then the TOPS contexts of top texts.
+        output = np.einsum("chd,hde->che", contexts.astype(W_O.dtype), W_O)
         v = gain * (output - output.mean(axis=-1, keepdims=True))
         effects = v @ W_U - (v @ centre)[..., np.newaxis]  # (1 + TOPS, H, vocab)
         for h, head in enumerate(range(heads.start, heads.stop)):
             rows = np.concatenate(
                 [largest_ids(effects[0, h], count), largest_ids(-effects[0, h], count)]
             )
-            # context @ p is these effects, (Dh, rows), so the sums of contexts and of their
-            # products give the sums of effects and of their squares.
+            # A context times p (Dh, rows) is its effect on the tokens of these rows. So the sums of
+            # contexts and of their products give the sums of effects and of their squares.
             u = gain[:, np.newaxis] * (W_U[:, rows] - centre[:, np.newaxis])
             p = W_O[h].astype(np.float64) @ (u - u.mean(axis=0))
-            squares = ((ss[head] @ p) * p).sum(axis=0)
-            N, n, nn = counts
-            mean, error = ratio(N, n, nn, s[head] @ p, squares, sn[head] @ p)
+            squares = ((sum_ss[head] @ p) * p).sum(axis=0)
+            mean, error = ratio(N, sum_n, sum_nn, sum_s[head] @ p, squares, sum_sn[head] @ p)
             writes: Columns = {"token": readable(model, known[rows]), "id": known[rows].tolist()}
             writes |= {"mean": mean.tolist(), "error": error.tolist()}
             promoted = [readable(model, known[largest_ids(x[h], PROMOTED)]) for x in effects[1:]]

@@ -1,7 +1,7 @@
-"""Measures of every head: sums over a window, and the divisors that make them means.
+"""Measures of every head: sums over a window, and the divisors that make means of the sums.
 
 A measure's mean over a corpus is Σ sums / Σ divisors. The measures of weights are the jobs of
-`attnlab.jobs`: Σ weights[q, k] targets[q, k] over the queries that have a target.
+`attnlab.jobs`, whose sums are Σ weights[q, k] targets[q, k] over the queries that have a target.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.support.checks import as_reals, check_shape
 
-# The description of each measure.
+# Each measure's description.
 MEASURES = {
     "first": "weight on the first token, where idle heads attend; the first query is skipped",
     "previous": "weight on the previous token; the first query is skipped",
@@ -31,7 +31,7 @@ MEASURES = {
     "loss": "the model's cross-entropy, in nats per token",
 }
 
-# Short titles.
+# Titles of the measures of weights.
 TITLES = {
     "first": "First token",
     "previous": "Previous token",
@@ -39,7 +39,8 @@ TITLES = {
     "induction": "Induction",
 }
 
-# A user-defined measure: takes a trace, returns a number for each head (L, H), NaN if undefined.
+# A user-defined measure: a function from a trace to a number for each head (L, H), NaN where
+# undefined.
 Measure: TypeAlias = Callable[[Any], Any]
 
 
@@ -47,11 +48,11 @@ class Sums(NamedTuple):
     """A measure's sums in a window or a text."""
 
     sums: NDArray[np.float64]  # (L, H), or () for loss
-    divisors: NDArray[np.float64]  # numbers of tokens or total weights, (L, H) or ()
+    divisors: NDArray[np.float64]  # numbers of tokens, windows or total weights, (L, H) or ()
 
 
 def as_measures(measures: Any) -> dict[str, Measure | None]:
-    """Check measures, and return by name the function of a user-defined one, None for others."""
+    """Check measures; return each name with its function, or None if attnlab defines it."""
     if measures is None:
         return dict.fromkeys(MEASURES)
     if isinstance(measures, str) or not isinstance(measures, Sequence) or not measures:
@@ -79,15 +80,15 @@ def is_per_head(name: str) -> bool:
 
 
 def measure_trace(
-    trace: Trace, measures: Mapping[str, Measure | None], seen: TextSums | None = None
+    trace: Trace, measures: Mapping[str, Measure | None], text_sums: TextSums | None = None
 ) -> dict[str, Sums]:
-    """Compute all measures of a trace without keeping its blocks' steps, and add them to `seen`."""
+    """Compute all measures of a trace, and add its blocks to `text_sums`; keep no blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
-    # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
+    # Each function gets a fork, so that the trace doesn't keep the steps that the function reads.
     results = {name: custom_sums(name, f, trace._fork()) for name, f in functions.items()}
-    if per_head or seen is not None:
-        results |= head_sums(trace, per_head, seen, keep_last="loss" in measures)
+    if per_head or text_sums is not None:
+        results |= head_sums(trace, per_head, text_sums, keep_last="loss" in measures)
     if "loss" in measures:
         results["loss"] = loss(trace)
     for name, result in results.items():
@@ -99,7 +100,7 @@ def measure_trace(
 def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
     """Yield a fork of each block in order; the trace keeps only the blocks' outputs.
 
-    `keep_last` says whether it keeps the last block's output, which the logits need.
+    The trace keeps the last block's output only if `keep_last`, for the logits.
     """
     for n, block in enumerate(trace.blocks, 1):
         fork = block._fork()
@@ -109,26 +110,30 @@ def blocks_in_turn(trace: Trace, keep_last: bool) -> Iterator[Any]:
 
 
 def head_sums(
-    trace: Trace, names: Sequence[str], seen: TextSums | None = None, keep_last: bool = False
+    trace: Trace, names: Sequence[str], text_sums: TextSums | None = None, keep_last: bool = False
 ) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     targets = {name: np.asarray(JOBS[name](trace.tokens), trace.embedding.dtype) for name in names}
     layers: dict[str, list[Sums]] = {name: [] for name in names}
-    for block in blocks_in_turn(trace, keep_last or seen is not None):
-        weights = block.attention.weights  # now stored: a long text's context uses them again
+    for block in blocks_in_turn(trace, keep_last or text_sums is not None):
+        weights = block.attention.weights  # now kept, so that a long text's context reuses them
         for name in names:
             layers[name].append(weight_on(targets[name], weights))
-        if seen is not None:
-            seen.add(block)
-    if seen is not None:
-        seen.close(trace)
-    return {name: Sums(*map(np.stack, zip(*own, strict=True))) for name, own in layers.items()}
+        if text_sums is not None:
+            text_sums.add(block)
+    if text_sums is not None:
+        text_sums.close(trace)
+    return {
+        name: Sums(np.stack([x.sums for x in own]), np.stack([x.divisors for x in own]))
+        for name, own in layers.items()
+    }
 
 
 def weight_on(targets: Array, weights: Array) -> Sums:
     """The weight (H, T, T) on targets (T, T), over the number of queries that have a target.
 
-    A row of weights sums to 1 up to rounding, so the sum of these queries' weights is their number.
+    The number of queries is computed as the sum of their weights, since each query's weights sum
+    to 1 up to rounding.
     """
     has_target = targets.any(axis=-1).astype(weights.dtype)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
@@ -137,12 +142,12 @@ def weight_on(targets: Array, weights: Array) -> Sums:
 
 
 def loss(trace: Trace) -> Sums:
-    """The sum of -log p over all tokens but the first."""
+    """The sum of -log p(token) over all tokens but the first, and the number of these tokens."""
     return Sums(trace.losses.sum(dtype=np.float64), np.array(float(len(trace.losses))))
 
 
 def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
-    """The sums of a user-defined measure in one window; all windows have the same weight."""
+    """A user-defined measure's numbers in a window as sums; each window has the divisor 1."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         result = function(trace)

@@ -27,8 +27,7 @@ from attnlab.support.tables import Columns, Heading, Paragraph, Table, cell, hea
 # The file that a run writes into its directory.
 RESULT = "atlas.safetensors"
 
-# The number of characters of a passage that are shown.
-CHARACTERS_SHOWN = 60
+CHARACTERS_SHOWN = 60  # characters of a passage
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class Passage:
     """A window of a text in which a measure is largest or smallest."""
 
     text: str  #: the text's name, such as "line 7"
-    start: int  #: position of its first token in the text
-    ids: list[int]  #: for `model.trace(passage.ids)`
+    start: int  #: position of the window's first token in the text
+    ids: list[int]  #: the tokens' ids, for `model.trace(passage.ids)`
     content: str  #: the text of the window
-    value: float
+    value: float  #: the measure in the window
 
     def __str__(self) -> str:
         start = Message("{text}, token {start}: ", text=self.text, start=self.start)
@@ -49,14 +48,14 @@ class Passage:
 class Measured(Analysis):
     """One measure of every head over a corpus, as `atlas["induction"]` returns it.
 
-    mean = Σ sums / Σ divisors, variance = N / (N - 1) Σ (sums - mean divisors)² / (Σ divisors)²,
-    over N texts
+    Over N texts, mean = Σ sums / Σ divisors and
+    variance = N / (N - 1) Σ (sums - mean divisors)² / (Σ divisors)²
 
     Attributes
     ----------
     name : the measure's name, such as "induction"
     mean, standard_errors : (L, H), or () for loss; errors are NaN with fewer than two texts
-    texts : (L, H), or () for loss, the number of texts that contributed
+    texts : in the shape of `mean`, the number of texts that contributed
     says : a description of the measure
     short_title : the measure's title on the page
     """
@@ -74,9 +73,10 @@ class Measured(Analysis):
         self.name, self._atlas, self._columns = name, atlas, columns
         self.says = MEASURES.get(name, "user-defined measure")
         shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
-        # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.sums`.
-        N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.sums["moments"][:, columns])
-        self.mean, self.standard_errors = map(read_only, ratio(N, n, nn, s, ss, sn))
+        moments = [row.reshape(shape) for row in atlas._tally.sums["moments"][:, columns]]
+        N, sum_s, sum_n, sum_ss, sum_sn, sum_nn = moments  # see `Tally.sums`
+        ratios = ratio(N, sum_n, sum_nn, sum_s, sum_ss, sum_sn)
+        self.mean, self.standard_errors = map(read_only, ratios)
         self.texts = read_only(N.astype(np.int64))
         self.title = Message(
             "{title}: mean of {texts}, {tokens} tokens",
@@ -142,8 +142,9 @@ class Atlas(Document, Mapping[str, Measured]):
     ----------
     measures : names; `atlas["induction"]` has this measure's means, errors and example passages
     n_layer, n_head : L and H
-    model, window : a description of the model, and the number of tokens traced at once
-    texts, tokens : how many were measured
+    model : a description of the model
+    window : the number of tokens that were traced at once
+    texts, tokens : the numbers of measured texts and tokens
     faults : name and reason for each text that could not be measured
     details : for each head, the tables of `head`; empty unless measured with `heads=True`
     """
@@ -151,7 +152,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def __init__(
         self, about: Mapping[str, Any], tally: Tally, details: Sequence[Details] = ()
     ) -> None:
-        """Make an atlas from a file's contents: its names and sizes, sums and details."""
+        """`about` has the fields that `run.atlas` lists, `tally` the sums, `details` the tables."""
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = about["n_layer"], about["n_head"]
         self.model, self.window = about["model"], about["window"]
@@ -185,8 +186,8 @@ class Atlas(Document, Mapping[str, Measured]):
     def head(self, layer: int, head: int) -> Details:
         """What one head attends to and writes, in an atlas made with `heads=True`.
 
-        The tables are those of the head's page, by name: positions, distances, pairs, writes, tops.
-        Each has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
+        The head's page shows the same tables, by name: positions, distances, pairs, writes, tops.
+        A table has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
         """
         index = self._index(layer, head)
         if not self.details:
@@ -201,7 +202,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return int(layer * self.n_head + Numbered("head", range(self.n_head)).item(head))
 
     def lines(self) -> list[list[str]]:
-        """The means as lines: a header and a line for each head; [] if no measure has heads."""
+        """The means as rows of text: a header and a row for each head; [] without any heads."""
         if not self.per_head:
             return []
         lines = [[*header("layer", "head"), *(measure.name for measure in self.per_head)]]
@@ -238,7 +239,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def title(self) -> str:
-        """The sizes of the corpus, and the model."""
+        """The size of the corpus, and the model."""
         texts = Message(
             "Atlas of {texts}, {tokens} tokens in windows of {window}",
             texts=number_of_texts(self.texts),
@@ -252,7 +253,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def loss(self) -> str:
-        """The model's loss in words; empty if it wasn't measured."""
+        """The model's loss in words; empty if the loss wasn't measured."""
         if "loss" not in self.measures:
             return ""
         mean, error = self["loss"].mean, self["loss"].standard_errors
@@ -266,7 +267,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
 
 def open_atlas(path: FilePath) -> Atlas:
-    """Open a file that `Atlas.save` wrote, or a finished run: its `atlas.safetensors`."""
+    """Open a file that `Atlas.save` wrote, such as the `atlas.safetensors` of a finished run."""
     file = as_path(path)
     if file.is_dir():
         raise AtlasError(f"{file} is a directory. A finished run's atlas is {file / RESULT}")

@@ -1,4 +1,4 @@
-"""Run an atlas: submit chunks to workers and add up their tallies in order.
+"""Make an atlas: submit chunks of texts to workers and add up the chunks' tallies in order.
 
 A worker opens the model once and returns a tally for each chunk.
 """
@@ -39,17 +39,13 @@ from attnlab.support.files import FilePath, as_path, make_directory
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.text.corpora import Chunk, Text, chunks_of
 
-# The bytes of the largest model in memory that is sent to workers.
-MAX_SENT = 64_000_000
+MAX_SENT = 64_000_000  # bytes of the largest model that is sent to workers from memory
+WINDOW = 128  # the default number of tokens that are traced at once
+DEFAULT_WORKERS = 64  # the assumed number of workers if an executor doesn't report it
 
-# Default number of tokens traced at once.
-WINDOW = 128
-
-# A window's number is its text's number, followed by its first token's position in 32 bits.
+# A window's number is the number of its text, followed by the position of its first token in the
+# lowest TOKEN_BITS bits.
 TOKEN_BITS = 32
-
-# The number of workers that is assumed if an executor doesn't report one.
-DEFAULT_WORKERS = 64
 
 
 def atlas(
@@ -66,32 +62,31 @@ def atlas(
 ) -> Atlas:
     """Measure every head over a whole corpus: means with standard errors over texts.
 
-    mean = Σ sums / Σ divisors over all texts. The result is bit-identical for any executor and any
+    mean = Σ sums / Σ divisors over all texts. The result has the same bits for any executor and any
     number of workers. Each worker uses one thread for matrix products.
 
     Parameters
     ----------
-    model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, opened by each worker
+    model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, which each worker opens
     texts : an iterable of texts, ids or Tokens; a file with one text per line (blank lines are
         skipped); a .jsonl, .csv or .tsv file, whose texts are in the field or column "text"; or a
-        directory of such records and of other files with one text each, searched recursively
-        (hidden files are skipped). Files are UTF-8; in texts, line breaks become `\\n`, and a final
-        one is dropped. Texts are read as a stream.
+        directory, searched recursively, of such records and of other files with one text each
+        (hidden files are skipped). Files are UTF-8; line breaks become `\\n`, and a final line
+        break is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
-        each head, (L, H), NaN where undefined; a function counts once per window. None means all
-        named measures.
-    executor : as in `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
-        `mpi4py.futures.MPIPoolExecutor`; None computes in this process
-    chunk : texts per task; a task has fewer if they are long
-    window : tokens to trace at once; None means 128, or n_positions if that is less
-    heads : whether to measure also what each head attends to and writes, for a page of each head;
-        see `Atlas.head`. With GPT-2's heads it takes 10 to 15 % longer, and 13 MB of disk for each
-        chunk.
+        each head, (L, H), NaN where undefined; each window has the same weight in a function's
+        mean. None means all named measures.
+    executor : an executor of `concurrent.futures`, for processes or threads, Dask's
+        `client.get_executor()` or `mpi4py.futures.MPIPoolExecutor`; None computes in this process
+    chunk : the number of texts per task, which is less if the texts are long
+    window : the number of tokens to trace at once; None means 128, or n_positions if that is less
+    heads : whether to measure as well what each head attends to and writes, for `Atlas.head` and
+        the heads' pages. GPT-2 then takes 10 to 15 % longer, and 13 MB of disk for each chunk.
     directory : where to keep a file for each finished chunk, so that an interrupted run resumes
-        when you start it again; chunks whose texts, model or measures have changed are measured
-        again. At the end the atlas is saved there as `atlas.safetensors`. It can't be in a
-        directory of texts. A function is identified by its module, its name and its `version`
-        attribute, if any: change the version when you change the function.
+        when it is started again; chunks whose texts, model or measures changed are measured anew.
+        At the end the atlas is saved there as `atlas.safetensors`. The directory can't be inside
+        the directory of texts. A function is identified by its module, its name and its optional
+        `version` attribute: change the version when you change the function.
     progress : whether to show a progress bar on stderr
 
     Returns
@@ -129,7 +124,7 @@ def atlas(
     count = len(texts) if isinstance(texts, Sized) and corpus is None else None
     with one_thread(), contextlib.closing(tallies(task, executor, path, chunks)) as results:
         total = added_up(Tally(task.columns, task.plan), results, count, progress)
-        with using_language(ENGLISH):  # stored in English; the atlas's title translates it
+        with using_language(ENGLISH):  # the description is stored in English; titles translate it
             description = repr(loaded)
         about = {
             "measures": [*task.measures],
@@ -139,7 +134,7 @@ def atlas(
             "window": window,
         }
         details = () if task.plan is None else details_of(loaded, task.plan, total)
-        means = Tally(task.columns)  # without the sums of heads, from which the details were made
+        means = Tally(task.columns)  # drops the sums of heads, which only `details_of` needs
         means.add(total)
         result = Atlas(about, means, details)
     if path is not None:
@@ -148,9 +143,10 @@ def atlas(
 
 
 def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]:
-    """Choose the pairs to tally, those of the first texts; return the new task and all chunks."""
-    model = task.model
-    config, read, texts, count = model.config, list[Chunk](), list[list[Ids]](), 0
+    """Choose the token pairs to tally from the first texts; return the task and all chunks."""
+    config = task.model.config
+    read, texts = list[Chunk](), list[list[Ids]]()
+    count = 0  # of pairs
     for chunk in chunks:
         read.append(chunk)
         for text in chunk.texts:
@@ -159,7 +155,7 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
                 for _, ids in task.windows(text):
                     if count < PAIRS_READ:
                         texts[-1].append(ids)
-                        count += max(len(ids) ** 2 // 2, 64)  # texts of a few tokens count, too
+                        count += max(len(ids) ** 2 // 2, 64)  # tiny texts mustn't count for nothing
         if count >= PAIRS_READ:
             break
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
@@ -169,7 +165,7 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
 
 
 def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> Tally:
-    """The sum of all chunks' tallies, in order; a bar shows the progress.
+    """Add all chunks' tallies to `total`, in order, with a progress bar.
 
     The bar estimates the time left if `count`, the number of texts, is known.
     """
@@ -191,15 +187,15 @@ def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress
 def tallies(
     task: Task, executor: Executor | None, directory: Path | None, chunks: Iterator[Chunk]
 ) -> Generator[Tally, None, None]:
-    """Yield each chunk's tally, in order. If a chunk has a file, the tally is read from it."""
+    """Yield each chunk's tally, in order. If a chunk has a file, the file is read instead."""
     key = None if directory is None else task.key
-    # Two chunks per worker, so that the next one is ready when a worker finishes.
+    # Two chunks per worker, so that the next chunk is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     waiting: deque[tuple[Chunk, Path | None, Future[Tally] | None]] = deque()
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                file = directory and directory / file_name(chunk, key)
+                file = None if directory is None else directory / file_name(chunk, key)
                 future = None
                 if executor is not None and not (file and file.exists()):
                     with worker_errors(chunk):
@@ -228,12 +224,12 @@ def tallies(
 
 @contextlib.contextmanager
 def worker_errors(chunk: Chunk) -> Iterator[None]:
-    """Add the names of the chunk's texts to an executor's errors, such as a lost worker."""
+    """Report an executor's error, such as a lost worker, with the names of the chunk's texts."""
     try:
         yield
     except AttnlabError:
         raise
-    except Exception as error:  # its type depends on the executor
+    except Exception as error:  # each executor has its own types of errors
         first, last = chunk.texts[0].name, chunk.texts[-1].name
         raise WorkerError(
             f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: "
@@ -262,13 +258,13 @@ def read_chunk(task: Task, file: Path) -> Tally:
 class Task:
     """What to compute for every chunk.
 
-    Workers get it as a pickle. A model that was given by name is sent as its name; another model on
-    disk is sent as its tokenizer and the weights' path.
+    Workers get the task as a pickle. A model that the user gave by name is sent as its name.
+    Another model whose weights are on disk is sent as its tokenizer and the weights' path.
     """
 
     model: GPT2
     name: str | None
-    measures: dict[str, Measure | None]  # by name; None unless user-defined
+    measures: dict[str, Measure | None]  # a function by name, or None if attnlab defines it
     window: int  # tokens to trace at once
     plan: Plan | None = None  # what to tally of each head, see `atlas(heads=True)`
 
@@ -288,7 +284,7 @@ class Task:
 
     @property
     def key(self) -> int:
-        """A number that changes with all that a text's sums depend on, besides the text."""
+        """A number that changes with everything that a text's sums depend on."""
         model, functions = self.model, list[tuple[Any, ...]]()
         parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
         weights = [zlib.crc32(parameters[path].tobytes()) for path in parameters]
@@ -307,32 +303,33 @@ class Task:
         return sum(heads if is_per_head(name) else 1 for name in self.measures)
 
     def tally(self, chunk: Chunk) -> Tally:
-        """The tally of a chunk's texts; texts that can't be measured are in `faults`."""
+        """The tally of a chunk's texts; `faults` names the texts that can't be measured."""
         tally = Tally(self.columns, self.plan, np.float32)
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                seen = None if self.plan is None else TextSums(self.plan)
-                tally.add(self._tally_of_text(number, text, seen))
-                if seen is not None:
-                    seen.add_to(tally.sums)
+                text_sums = None if self.plan is None else TextSums(self.plan)
+                tally.add(self._tally_of_text(number, text, text_sums))
+                if text_sums is not None:
+                    text_sums.add_to(tally.sums)
             except (AttnlabError, MemoryError) as error:
                 tally.faults.append((text.name, str(error) or "not enough memory"))
         return tally
 
-    def _tally_of_text(self, number: int, text: Text, seen: TextSums | None) -> Tally:
-        """A text's tally; the sums of its heads are added to `seen`."""
+    def _tally_of_text(self, number: int, text: Text, text_sums: TextSums | None) -> Tally:
+        """The tally of a text, whose sums of heads are added to `text_sums`."""
         tally, total = Tally(self.columns), Sums(*np.zeros((2, self.columns)))
         for start, ids in self.windows(text):
             window = (number << TOKEN_BITS) + start
-            if seen is not None:
-                seen.open(window, ids)
+            if text_sums is not None:
+                text_sums.open(window, ids)
             trace = self.model.trace(ids)
-            by_name = measure_trace(trace, self.measures, seen)
-            sums = Sums(
-                *(np.concatenate([*map(np.ravel, x)]) for x in zip(*by_name.values(), strict=True))
+            by_name = measure_trace(trace, self.measures, text_sums)
+            sums = Sums(  # of all measures, one after another
+                np.concatenate([each.sums.ravel() for each in by_name.values()]),
+                np.concatenate([each.divisors.ravel() for each in by_name.values()]),
             )
-            if seen is not None:
-                tally.best["tops"] = seen.tops
+            if text_sums is not None:
+                tally.best["tops"] = text_sums.tops
             content = trace.vocabulary.decode_bytes(ids).decode(errors="replace")
             tally.add_window(window, Window(text.name, start, ids.tolist(), content), *sums)
             total = Sums(*map(np.add, total, sums))
@@ -340,7 +337,7 @@ class Task:
         return tally
 
     def windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
-        """The position of each window's first token in the text, and the window's ids."""
+        """Yield the position of each window's first token in the text, and the window's ids."""
         if text.fault:
             raise InvalidValueError(text.fault)
         ids = np.array(text.ids or self.model.tokenizer.encode(text.content), np.int64)
@@ -356,7 +353,7 @@ def sent_task(sent: str | bytes, *others: Any) -> Task:
 
 @lru_cache(maxsize=1)
 def opened_once(sent: str | bytes) -> GPT2:
-    """Open the model with this name, or unpickle it; a worker opens it once and keeps it."""
+    """Open a model by its name or from its pickle; a worker opens the model once and keeps it."""
     use_one_thread()
     return GPT2.from_pretrained(sent) if isinstance(sent, str) else pickle.loads(sent)
 

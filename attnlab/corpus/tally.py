@@ -1,8 +1,8 @@
-"""Sums over texts in constant memory (moments and extreme passages), and their files.
+"""Sums and extreme passages of texts, in constant memory, and the files that store them.
 
-The mean is a ratio, r = Σ sums / Σ divisors. Its standard error follows from
-Σ (sums - r divisors)², which is computed from the moments. Tallies are added in chunk order, as
-floating-point sums depend on order.
+A mean is a ratio, r = Σ sums / Σ divisors. The standard error of r follows from
+Σ (sums - r divisors)², which is computed from sums of squares and products. Tallies are added in
+chunk order, as floating-point sums depend on order.
 """
 
 from __future__ import annotations
@@ -25,52 +25,55 @@ from attnlab.support.sink import NOTABLE
 # With fewer texts, standard errors are unreliable.
 MIN_TEXTS = 10
 
-# For each measure and head, this many passages with the largest values are kept, and as many with
-# the smallest.
+# For each measure and head, the number of passages that are kept with the largest values, and also
+# with the smallest values.
 EXTREMES = 3
 
-# A passage's strength and its window's number. The strength is the value, or, among the passages
-# with the smallest values, -value, so that the strongest ones are kept in both cases.
+# A passage: its strength, which is its value, or -value if it is one of the smallest, and the
+# number of its window, -1 for a placeholder (see `missing`).
 PASSAGE = np.dtype([("strength", "f8"), ("number", "i8")])
 
 # In a file, the name of the array that has JSON as bytes.
 JSON = "about"
 
 
-def ratio(N: Any, n: Any, nn: Any, s: Any, ss: Any, sn: Any) -> tuple[AnyArray, AnyArray]:
+def ratio(
+    N: Any, sum_n: Any, sum_nn: Any, sum_s: Any, sum_ss: Any, sum_sn: Any
+) -> tuple[AnyArray, AnyArray]:
     """The mean Σ s / Σ n over N texts, and its standard error, NaN with fewer than two texts.
 
-    variance = N / (N - 1) Σ (s - mean n)² / (Σ n)², for texts with sums s and divisors n, of which
-    N have n > 0. The parameters are N, Σ n, Σ n², Σ s, Σ s² and Σ s n.
+    A text has a sum s and a divisor n > 0. variance = N / (N - 1) Σ (s - mean n)² / (Σ n)²
     """
-    with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
-        mean = np.asarray(s / n)
-        squares = np.maximum(ss - 2 * mean * sn + mean**2 * nn, 0.0)
-        return mean, np.where(N > 1, np.sqrt(N / (N - 1) * squares) / n, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):  # sum_n may be 0
+        mean = np.asarray(sum_s / sum_n)
+        # Σ (s - mean n)², at least 0 despite rounding.
+        squares = np.maximum(sum_ss - 2 * mean * sum_sn + mean**2 * sum_nn, 0.0)
+        return mean, np.where(N > 1, np.sqrt(N / (N - 1) * squares) / sum_n, np.nan)
 
 
 class Window(NamedTuple):
     """A part of a text that is traced at once."""
 
     text: str  # the text's name, such as "line 7"
-    start: int  # the position of its first token in the text
+    start: int  # position of the window's first token in the text
     ids: list[int]
     content: str
 
 
 class Tally:
-    """Sums over texts for C columns: one per measure and head, one for loss.
+    """Sums over texts for C columns: one for each measure and head, and one for the loss.
 
     Attributes
     ----------
-    sums : arrays by name. "moments" (6, C) has the number of texts with n > 0, Σ s, Σ n, Σ s²,
-        Σ s n, Σ n², for texts with sums s and divisors n (see `measures.Sums`). A plan of heads
-        adds its own sums, in float32 for a chunk, which halves the chunk's file.
-    best : arrays by name, the strongest first. "extremes" (EXTREMES, 2, C) has the passages with
-        the largest values, and those with the smallest. A plan of heads adds "tops" (TOPS, L H),
-        each head's top texts.
-    windows : the windows that `best` refers to, by their number in corpus order
-    texts, tokens : how many were measured
+    sums : arrays by name. The six rows of "moments" (6, C) are the number of texts with n > 0,
+        Σ s, Σ n, Σ s², Σ s n and Σ n², over texts with sums s and divisors n (see `measures.Sums`).
+        A plan of heads adds more arrays. In a chunk's tally these are float32, which halves the
+        chunk's file.
+    best : records by name, strongest first. "extremes" (EXTREMES, 2, C) has the passages with the
+        largest values, [:, 0], and with the smallest values, [:, 1]. A plan of heads adds "tops"
+        (TOPS, L H), each head's top texts.
+    windows : the windows that `best` refers to, by number, in corpus order
+    texts, tokens : the numbers of measured texts and tokens
     faults : name and reason for each text that could not be measured
     """
 
@@ -92,19 +95,19 @@ class Tally:
         self.texts += 1
 
     def add_window(self, number: int, window: Window, sums: AnyArray, divisors: AnyArray) -> None:
-        """Add a window's values to the extremes; keep the window if one of its values is there."""
-        value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
-        found = missing((1, 2, *value.shape))
-        # The largest values have the strength `value`, the smallest have `-value`.
-        found["strength"] = np.where(np.isnan(value), -np.inf, [value, -value])
-        found["number"] = np.where(np.isinf(found["strength"]), -1, number)
-        self.best["extremes"] = strongest(self.best["extremes"], found)
+        """Enter a window's values into the extremes; keep the window if a value is extreme."""
+        values = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
+        new = missing((1, 2, *values.shape))
+        # Among the largest, a value's strength is the value; among the smallest it is -value.
+        new["strength"] = np.where(np.isnan(values), -np.inf, [values, -values])
+        new["number"] = np.where(np.isinf(new["strength"]), -1, number)
+        self.best["extremes"] = strongest(self.best["extremes"], new)
         self.windows[number] = window
         self.tokens += len(window.ids)
         self._drop_windows()
 
     def add(self, later: Tally) -> None:
-        """Add the tally of later texts. Sums of heads are dropped unless both have them."""
+        """Add the tally of later texts; skip sums that only one of the tallies has."""
         for name in self.sums.keys() & later.sums.keys():
             self.sums[name] += later.sums[name]
         for name in self.best.keys() & later.best.keys():
@@ -121,7 +124,7 @@ class Tally:
         self.windows = {number: window for number, window in self.windows.items() if number in kept}
 
     def to_store(self) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-        """What a file stores: arrays, where records are viewed as bytes, and data for JSON."""
+        """The arrays that a file stores, with records viewed as bytes, and data for its JSON."""
         records = {
             name: np.ascontiguousarray(best)[..., np.newaxis].view(np.uint8)
             for name, best in self.best.items()
@@ -134,8 +137,9 @@ class Tally:
     def from_stored(
         cls, arrays: Mapping[str, AnyArray], about: Any, columns: int, plan: Plan | None = None
     ) -> Self:
-        """Restore a tally from what `to_store` returns; raise if it can't be one."""
-        # This shape determines the others. It is checked before memory is allocated for them.
+        """Restore a tally from what `to_store` returned; raise if the data is invalid."""
+        # The shape of "moments" determines the shapes of all arrays, so it is checked before memory
+        # is allocated.
         require(arrays["moments"].shape == (6, columns), "moments")
         tally = cls(columns, plan, np.float32)
         for name, expected in tally.to_store()[0].items():
@@ -152,11 +156,11 @@ class Tally:
         }
         numbers = {*np.unique(tally.best["extremes"]["number"]).tolist()}
         require(numbers <= {-1, *tally.windows}, "extremes")
-        require(all(map(tally._has, tally.best["tops"].flat)) if plan else True, "tops")
+        require(plan is None or all(map(tally._has, tally.best["tops"].flat)), "tops")
         return tally
 
     def _has(self, top: Any) -> bool:
-        """Whether a top text is a part of one of the windows, with lines between its tokens."""
+        """Whether a top text is part of a kept window, and its lines join tokens of the window."""
         if not top["strength"] > 0:
             return True  # it is a placeholder
         window, start, end = self.windows.get(int(top["number"])), top["start"], top["end"]
@@ -173,7 +177,7 @@ def missing(shape: tuple[int, ...]) -> AnyArray:
 
 
 def write_arrays(path: FilePath, arrays: Mapping[str, AnyArray], about: Any) -> None:
-    """Write arrays, and `about`, which JSON can represent, to a file, atomically."""
+    """Write arrays, and `about` as JSON, to a file atomically."""
     from safetensors.numpy import save  # imported late, so that `import attnlab` is quick
 
     stored = {name: np.array(array, order="C") for name, array in arrays.items()}
@@ -182,7 +186,7 @@ def write_arrays(path: FilePath, arrays: Mapping[str, AnyArray], about: Any) -> 
 
 
 def read_arrays(path: Path) -> tuple[dict[str, AnyArray], Any]:
-    """Read what `write_arrays` wrote: the arrays by name, and the JSON's value."""
+    """Read a file of `write_arrays`: the arrays by name, and the JSON's value."""
     from safetensors.numpy import load
 
     with (
@@ -194,7 +198,7 @@ def read_arrays(path: Path) -> tuple[dict[str, AnyArray], Any]:
         if JSON not in arrays:
             raise AtlasError(f"{path} can't be read: another version or program wrote it")
         about = json.loads(arrays.pop(JSON).tobytes())
-        json.dumps(about, ensure_ascii=False).encode()  # raises for unpaired surrogates
+        json.dumps(about, ensure_ascii=False).encode()  # raises if a text can't be UTF-8
         return arrays, about
 
 

@@ -1,10 +1,10 @@
-"""The page for a browser: one HTML file that needs nothing else.
+"""Pages for a browser: each page is one HTML file that needs nothing else.
 
-`saved` assembles it from its scripts, which `modules` joins; `translate` makes one of them from the
-equations: the page itself computes steps, see `arrays.js` and `run.js`. `packs` are the numbers it
-includes: for attention, for what makes its scores (`pairs`), for a token's pass through the steps
-(`token_pass`), for its `prediction`, and for the whole model (`overview`). `playground` is the page
-that runs a model, whose files `explore` serves if it is large; `words` is the page of any model's
-attention, `atlas` the page of a corpus.
-`page` makes each of them a value that a notebook shows and `save` writes.
+`saved` makes the page of a trace. `modules` joins its scripts; `translate` makes one script from
+the equations, with which the page computes steps (see `arrays.js` and `run.js`). `packs` are the
+numbers that a page includes: for attention, for pairs of parts that make scores (`pairs`), for a
+token's pass through the steps (`token_pass`), for the `prediction`, and for the whole model
+(`overview`). `playground` is the page that runs a model, and `explore` serves this page with a
+large model. `words` is the page of any model's attention, `atlas` the page of a corpus. `page`
+makes a value of each page, which a notebook shows and `save` writes.
 """

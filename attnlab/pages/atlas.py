@@ -1,7 +1,7 @@
 """An atlas as one HTML page: a map of every measure, and a part for every head.
 
-The page loads nothing. CSS shows the head that the address names beside the maps. The script,
-`start/atlas.js`, switches the language, and draws top texts as any page draws a sentence. A
+The page loads no other files. Beside the maps, CSS shows the head that the address names. The
+script, `start/atlas.js`, switches the language, and draws top texts as any page draws a sentence. A
 corpus's texts are untrusted: they are escaped, and a Content-Security-Policy allows only the page's
 own style and script.
 """
@@ -28,19 +28,15 @@ from attnlab.support.messages import say
 from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import plus_minus, printable
 
-# Characters of a passage that are shown.
-PASSAGE_LENGTH = 200
-
-# With at most this many heads in a layer, cells show their numbers.
-FEW_HEADS = 8
-
-# At most this many of the texts that could not be measured are listed.
-FAULTS_LISTED = 50
+# The largest numbers of what the page shows.
+PASSAGE_LENGTH = 200  # characters of a passage
+FEW_HEADS = 8  # heads in a layer whose cells show their numbers
+FAULTS_LISTED = 50  # texts that could not be measured
 
 # The names of the languages.
 NAMES = {ENGLISH: "English", CHINESE: "中文"}
 
-# Texts, and labels that a screen reader reads, in the order of the document.
+# Matches the texts and labels of a body, which a reader can read or hear.
 READABLE = re.compile(r'>([^<]*[^<\s][^<]*)(?=<)|(?:title|aria-label)="([^"]*)"')
 
 
@@ -51,12 +47,12 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
     language = language_of(language)
     other = CHINESE if language == ENGLISH else ENGLISH
     bodies = list[str]()
-    for each in (language, other):
-        with using_language(each):
+    for language_of_body in (language, other):
+        with using_language(language_of_body):
             bodies.append("\n".join(_body(atlas)))
     data = {
         "texts": _differing(*bodies),
-        "description": [_shown(one) for one in atlas.details],
+        "description": [_shown(details) for details in atlas.details],
     }
     with using_language(language):
         title = say(atlas.title).splitlines()[0]
@@ -65,7 +61,7 @@ def atlas_page(atlas: Atlas, language: str | None = None) -> str:
 
 
 def _differing(body: str, other: str) -> dict[str, list[int]]:
-    """The other language's texts where they differ, each with its indices in READABLE's order."""
+    """The texts of `other` that differ from a body's texts, each with its indices among them."""
     indices: dict[str, list[int]] = {}
     pairs = zip(READABLE.findall(body), READABLE.findall(other), strict=True)
     for n, (own, translated) in enumerate(pairs):
@@ -89,7 +85,7 @@ def _body(atlas: Atlas) -> Iterator[str]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
-        kind = "head first" if layer == head == 0 else "head"
+        kind = "head first" if layer == head == 0 else "head"  # the first is shown by default
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
         close = say("Close")
         yield f'<a class="close" href="#beside" title="{close}" aria-label="{close}">×</a>'
@@ -108,7 +104,7 @@ def _body(atlas: Atlas) -> Iterator[str]:
 
 
 def _template() -> Iterator[str]:
-    """The tables and drawings of a head, empty: the script fills in the numbers of each head."""
+    """What the page shows of each head, without the numbers, which the script fills in."""
     yield '<div id="details">'
     headings = {
         "pairs": ("query", "key", "mean", "texts"),
@@ -118,7 +114,7 @@ def _template() -> Iterator[str]:
         yield f'<div class="detail" id="{name}"><h3>{say(title_of(name))}</h3>'
         yield f'<p class="note">{say(meaning_of(name))}</p>'
         if name in headings:
-            cells = (f"<th>{say(one)}</th>" if one else "<td></td>" for one in headings[name])
+            cells = (f"<th>{say(word)}</th>" if word else "<td></td>" for word in headings[name])
             yield f"<table><thead><tr>{''.join(cells)}</tr></thead><tbody></tbody></table>"
         else:
             note = LINES_NOTE if name == "tops" else BAND_NOTE
@@ -127,7 +123,7 @@ def _template() -> Iterator[str]:
     yield "</div>"
 
 
-# How drawings are read.
+# Notes on how to read the drawings.
 LINES_NOTE = (
     "Arcs run from the word that looks most strongly, or that you point at, to those it looks at; "
     "pale words are earlier, or later than that word. After ⇒, what the strongest query’s output "
@@ -137,7 +133,7 @@ BAND_NOTE = "The band is one standard error."
 
 
 def _shown(details: Details) -> dict[str, Any]:
-    """A head's tables for the page: means with errors as text, and the numbers of charts."""
+    """A head's tables as the page draws them: means with errors as texts, and charts' numbers."""
     shown: dict[str, Any] = {}
     for name, columns in details.items():
         left_out = {"id", "ids", "window", "content"}
@@ -152,7 +148,7 @@ def _shown(details: Details) -> dict[str, Any]:
 def _rounded(numbers: Sequence[Any]) -> list[Any]:
     """Floats with four digits; None for NaN, which JSON doesn't have."""
     short = (float(f"{x:.4g}") if isinstance(x, float) else x for x in numbers)
-    return [None if x != x else x for x in short]
+    return [None if x != x else x for x in short]  # only NaN differs from itself
 
 
 def _maps(atlas: Atlas) -> Iterator[str]:
@@ -183,7 +179,7 @@ def _map(measure: Measured) -> Iterator[str]:
             kind = f"c{scale.palette_indices(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
             number = f"{mean:.2f}" if is_known else ""
-            label = f"{description} ({number})"  # a label replaces the visible number
+            label = f"{description} ({number})"  # screen readers read it instead of the number
             cells.append(f'<td><a {link} aria-label="{label}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(measure.mean.shape[1]))
@@ -200,7 +196,7 @@ def _legend(scale: Scale) -> str:
 
 
 def _head_measure(measure: Measured, layer: int, head: int) -> Iterator[str]:
-    """A measure of one head, with the passages where it is largest and smallest."""
+    """A measure of one head, with the passages where the measure is largest and smallest."""
     title = _escaped(say(measure.short_title))
     number = _escaped(_formatted(measure, layer, head))
     name = f'<b title="{_escaped(measure.name)}">{title}</b>'

@@ -1,9 +1,9 @@
 """Serve a model to the page that runs it: `attnlab.explore`.
 
-`GET /` sends the playground's page, without the parameters. `GET /parameters` sends all of them in
-float32, in the order of `stored_shapes`. Only this machine can reach the server, and only its own
-page. A page of another site could reach it by a name that resolves to this machine (DNS rebinding);
-requests for another host are refused.
+`GET /` sends the playground's page, without the parameters. `GET /parameters` sends all parameters
+in float32, in the order of `stored_shapes`. Only this machine can reach the server, and only the
+server's own page. A page of another site could reach it by a name that resolves to this machine
+(DNS rebinding), so requests for another host are refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def explore(
 ) -> None:
     """Open the playground of a model of any size in the browser, until Ctrl-C.
 
-    The browser computes. For a model in memory, see `attnlab.playground`.
+    The browser runs the model. For a model in memory, see `attnlab.playground`.
 
     Parameters
     ----------
     model : a name or a directory, as for `GPT2.from_pretrained`
-    text : what the page opens with; None for an example sentence
+    text : the text with which the page opens; None for an example sentence
     language : as for `attnlab.page`
     """
     with using_language(language), Server(GPT2.from_pretrained(model), text) as server:
@@ -56,7 +56,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET; the base class refuses all other methods."""
+    """Answers GET requests; the base class refuses all other methods."""
 
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 

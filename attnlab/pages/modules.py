@@ -1,8 +1,8 @@
 """The page's scripts are ES modules, which are joined into one script when a page is written.
 
-They are in `scripts`, one folder per layer; three are generated. A browser doesn't load modules for
-a page opened from a file, so `joined` writes each module after those that it imports, without
-`import` and `export`. So a top-level name may occur in one module only.
+The folder `scripts` has the modules; three more are generated. A browser doesn't load modules for a
+page that is opened from a file, so `joined` writes each module after the modules that it imports,
+without the words `import` and `export`. Top-level names are therefore unique among all modules.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from attnlab.text import words
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts"
 
-# The modules that each kind of page starts from; each becomes a script. In a page with a model,
-# the first script also runs in a worker.
+# The scripts of each kind of page, each named by the module that starts it. A worker also runs the
+# first script of the playground.
 SAVED = ("start/saved.js",)
 PLAYGROUND = ("start/worker.js", "start/playground.js")
 WORDS = ("start/words.js",)
 ATLAS = ("start/atlas.js",)
 
-# Characters of the text in a page's header.
+# The largest number of the text's characters in a page's header.
 EXCERPT_LENGTH = 200
 
-# The arrays of a head that a reader can multiply by a factor, at most by LARGEST_FACTOR. Not
-# masked_scores, since -inf times 0 is NaN.
+# The steps of a head that a reader can multiply by a factor of at most LARGEST_FACTOR: arrays of
+# numbers, but not masked_scores, since -inf times 0 is NaN.
 STEPS_TO_CHANGE = tuple(
     name
     for name in HEAD_STEPS
@@ -43,22 +43,22 @@ STEPS_TO_CHANGE = tuple(
 )
 LARGEST_FACTOR = 10_000
 
-# The matrix product, compiled from `product.ts`; the page uses the first that the browser supports.
+# The files with the matrix product, compiled from `product.ts`. The fastest comes first.
 COMPILED = ("product_fused.wasm", "product.wasm")
 
-# The calls that show a text. The text must be a literal, so that its translation is included.
+# Matches a call that shows a text. The text is a literal, so that the page gets its translation.
 SAID = re.compile(r'\b(?:say(?:Parts)?|Refusal)\(\s*("[^"]*")')
 
 IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=\w)", re.MULTILINE)
 
-INDENTED = re.compile(r"^ +|^\n", re.MULTILINE)  # and empty lines
+INDENTATION = re.compile(r"^ +|^\n", re.MULTILINE)  # also matches empty lines
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
 TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # after code
 
 
 def _constants() -> str:
-    """The constants that Python and the scripts share, as a module."""
+    """The module of constants that Python and the scripts share."""
     values = {
         "PACKED_STEPS": PACKED_STEPS,
         "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
@@ -98,7 +98,7 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 
 def source(path: str) -> str:
-    """A module's source, by its path in `scripts`."""
+    """The code of a module, by its path in `scripts`."""
     return GENERATED[path]() if path in GENERATED else (SCRIPTS / path).read_text(encoding="utf-8")
 
 
@@ -111,7 +111,7 @@ def imported(path: str) -> list[str]:
 
 
 def modules_of(*entries: str) -> list[str]:
-    """The modules that entries need, each after those that it imports."""
+    """The modules that entries need, each after the modules that it imports."""
     seen: dict[str, None] = {}
 
     def walk(path: str) -> Iterator[str]:
@@ -126,12 +126,14 @@ def modules_of(*entries: str) -> list[str]:
 
 @cache
 def joined(entries: tuple[str, ...]) -> str:
-    """The last entry's modules as one script, without modules of the page's earlier scripts."""
+    """The last entry's modules as one script, without modules of the scripts before it."""
     before = modules_of(*entries[:-1])
     modules = [module for module in modules_of(*entries) if module not in before]
     script = "\n".join(EXPORT.sub("", IMPORT.sub("", source(module))) for module in modules)
     # Modules are strict. Comments, indentation and empty lines aren't written into each page.
-    return '"use strict";\n' + INDENTED.sub("", TRAILING_COMMENT.sub("", COMMENT.sub("", script)))
+    for needless in (COMMENT, TRAILING_COMMENT, INDENTATION):
+        script = needless.sub("", script)
+    return f'"use strict";\n{script}'
 
 
 def scripts_of(entries: tuple[str, ...]) -> list[str]:
@@ -141,7 +143,7 @@ def scripts_of(entries: tuple[str, ...]) -> list[str]:
 
 @cache
 def texts_said(entries: tuple[str, ...]) -> frozenset[str]:
-    """The English texts that a page's scripts can show."""
+    """The English texts that a page's scripts show."""
     return frozenset(
         json.loads(text) for script in scripts_of(entries) for text in SAID.findall(script)
     )

@@ -1,6 +1,6 @@
-"""The packs about the whole model, besides those of attention.
+"""The packs about the whole model, beyond attention.
 
-"stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
+"stream"    the norms of each token's rows in the residual stream, and of the rows that MLPs add
 "story"     how ablating single heads changes the most probable next tokens
 """
 
@@ -15,25 +15,26 @@ from attnlab.equations import AnyArray, Array, softmax
 from attnlab.model.trace import Trace, largest_ids
 from attnlab.pages.prediction import logits_after
 
-# The most probable next tokens whose probabilities are compared.
+# The number of most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# A budget of multiplications for ablating heads, and the fewest heads that are ablated. The budget
-# covers all heads of a small model, and GPT-2's 144 in texts of up to 20 tokens (13 in a tab, where
-# the budget is smaller); otherwise the heads with the largest attribution are ablated.
+# The budget of multiplications for ablating heads, and the smallest number of ablated heads. The
+# budget covers all heads of a small model, and GPT-2's 144 heads in texts of up to 20 tokens, or 13
+# in a tab, which has less time. Otherwise the heads with the largest attribution are ablated.
 MAX_ABLATION_WORK = 250_000_000_000
 MAX_ABLATION_WORK_IN_TAB = 160_000_000_000
 MIN_ABLATED_HEADS = 2
 
-# A previous-token head has a larger mean weight on the previous token, over its last rows.
+# A head looks at the previous token everywhere if its mean weight on the previous token, over the
+# last PREVIOUS_ROWS rows, is larger than PREVIOUS.
 PREVIOUS = 0.5
 PREVIOUS_ROWS = 64
 
 
 def stream(trace: Trace) -> Iterator[AnyArray]:
-    """The pack "stream": (1 + 3 L, T) norms.
+    """The pack "stream": norms (1 + 3 L, T).
 
-    Row 0 is of the embedding; then come each block's mid, output - mid (from the MLP), and output.
+    The first row is for the embedding, and three for each block: mid, what its MLP adds, output.
     """
     fork = trace._fork()
     yield np.linalg.norm(fork.embedding, axis=-1)
@@ -43,25 +44,26 @@ def stream(trace: Trace) -> Iterator[AnyArray]:
 
 
 def story(trace: Trace) -> Iterator[AnyArray]:
-    """The pack "story", after the last token.
+    """The pack "story", about the prediction after the last token.
 
-    It begins with the number of next tokens that are compared, their ids, the most probable first,
-    and their probabilities. Then, for each head that is tried, come its layer and number, the
-    probabilities of the same tokens with the head silenced, the ids of the tokens that are then
-    most probable, and their probabilities without and with the head.
+    It begins with the number of compared next tokens, their ids, the most probable first, and their
+    probabilities. Then, for each head that is tried, come its layer and number, the probabilities
+    of the same tokens with the head silenced, the ids of the tokens that are then most probable,
+    and these tokens' probabilities without and with the head.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
     ids = largest_ids(probabilities, COMPARED)
     yield from (np.array([ids.size]), ids, probabilities[ids])
     for head, without in _ablations(trace, probabilities):
-        new = largest_ids(without, COMPARED)
-        yield from (np.array(head), without[ids], new, without[new], probabilities[new])
+        best = largest_ids(without, COMPARED)
+        yield from (np.array(head), without[ids], best, without[best], probabilities[best])
 
 
 def ids_of_story(story: bytes) -> list[int]:
-    """The ids of all tokens that are most probable without some head, read from a pack "story"."""
+    """The ids of the tokens that are the most probable without a head, from a pack "story"."""
     count, *numbers = np.frombuffer(story, "<f4").astype(int)
+    # A head has its layer and number, then four groups of `count` numbers. The second has ids.
     heads = np.reshape(numbers[2 * count :], (-1, 2 + 4 * count))
     return np.unique(heads[:, 2 + count : 2 + 2 * count]).tolist()
 
@@ -75,9 +77,10 @@ def story_heads(trace: Trace) -> list[tuple[int, int]]:
 def head_to_describe(trace: Trace) -> tuple[int, int]:
     """The layer and head that the page describes first.
 
-    It is the head with the largest product of two numbers: its effect on the most probable next
-    token's probability, and its largest weight on a token other than the first and the last (1 if
-    there is no other). A previous-token head counts half, since it says little about this text.
+    The head has the largest product of two numbers: its effect on the most probable next token, and
+    the last token's largest weight, without the weights on the first token and on itself. The
+    product is halved for a head that looks at the previous token everywhere, which says little
+    about this text. In a text of one or two tokens, all heads have the weight 1.
     """
     trace = trace._fork()
     probabilities = _probabilities(trace)
@@ -101,7 +104,7 @@ def _largest_weight(trace: Trace, layer: int, head: int) -> float:
 
 
 def _ablations(trace: Trace, probabilities: AnyArray) -> Iterator[tuple[tuple[int, int], AnyArray]]:
-    """Each head to ablate, (layer, head), with the next token's probabilities without it."""
+    """Yield the layer and number of each ablated head, and the probabilities without the head."""
     heads = _candidates(trace, probabilities)
     for head, logits in zip(heads, next_logits_without(trace, heads), strict=True):
         yield head, softmax(logits.astype(np.float64))
@@ -114,12 +117,13 @@ def _probabilities(trace: Trace) -> AnyArray:
 
 
 def _candidates(trace: Trace, probabilities: AnyArray) -> list[tuple[int, int]]:
-    """The heads to ablate, in order.
+    """The heads to ablate, in order of layer and head.
 
-    They are chosen by their output at the last token along the gradient of the most probable
-    token's log probability, with the final LayerNorm's scale held constant.
+    They have the largest outputs at the last token along the gradient of the most probable token's
+    log probability, with the final LayerNorm's scale held constant.
     """
-    W_U = trace.W_U  # probabilities are converted to its dtype: NumPy would else copy W_U
+    W_U = trace.W_U
+    # A product with float64 would copy all of W_U.
     w = W_U[:, probabilities.argmax()] - W_U @ probabilities.astype(W_U.dtype)
     u = trace.gain * w
     u = u - u.mean()

@@ -1,4 +1,4 @@
-"""The numbers that a saved page includes, in named *packs*; a page with a model computes its own.
+"""The numbers of a page, in named packs, which a file includes. A page with a model computes them.
 
 "attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then the edited steps of
                  each head: (T, Tk), or (T, Dh) for the context
@@ -7,7 +7,7 @@
                  for the steps of a token, see `token_pass`
 "stream", "story"
                  for the picture of the model, see `overview`
-"why"            the largest terms of the scores, see `pairs`
+"why"            scores as sums over pairs of parts, see `pairs`
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from attnlab.pages import overview, pairs, token_pass
 from attnlab.pages.prediction import predicted_positions, prediction
 from attnlab.steps import Result
 
-# A head's steps, from Q to context; a trace has no optional ones.
+# A head's steps, from Q to context, without optional steps, which a trace doesn't have.
 HEAD_STEPS = tuple(name for name in Attention._table_steps if not Attention.steps[name].optional)
 
-# The steps that a pack includes if they are edited, in this order. An edited scale is in the page's
+# The steps that a pack includes if they are edited, in this order. An edited scale is in the
 # description instead.
 PACKED_STEPS = tuple(name for name in HEAD_STEPS if name not in ("Q", "K", "V"))
 
@@ -71,7 +71,7 @@ def packs_of_file(trace: Trace) -> list[str]:
 def elements(traces: Sequence[Trace], stories: Sequence[bytes]) -> str:
     """HTML elements with the packs of a file's traces, which `source.js` reads.
 
-    `stories` are the traces' packs "story", which the caller has computed: they take long.
+    `stories` are the traces' packs "story", which take long to compute and so are computed once.
     """
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return "\n".join(
@@ -82,11 +82,11 @@ def elements(traces: Sequence[Trace], stories: Sequence[bytes]) -> str:
 
 
 def embedded(numbers: bytes) -> str:
-    """A pack as text, for `source.js`.
+    """Compress a pack to a text for `source.js`.
 
     The first bytes of all numbers come first, then all second bytes, and so on, so that similar
-    exponents are adjacent. Each of these four parts has its own Huffman code. deflate's search for
-    repetitions is left out, since mantissas don't repeat.
+    exponents are adjacent. Each of these four parts has its own Huffman code. deflate doesn't
+    search for repetitions, since mantissas don't repeat.
     """
     deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
     planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T
@@ -95,7 +95,7 @@ def embedded(numbers: bytes) -> str:
 
 
 def edited_heads(attention: MultiHeadAttention) -> dict[int, list[str]]:
-    """The names of each head's edited steps; heads without edits are left out."""
+    """The edited steps by head, without unedited heads."""
     edited = {
         h: [name for name in PACKED_STEPS if head.is_edited(name)]
         for h, head in enumerate(attention.heads)
@@ -118,7 +118,7 @@ def _step(result: Result, name: str) -> bytes:
 
 
 def _to_float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -> bytes:
-    """Values as bytes of float32, which must be finite except where `allowed`."""
+    """Convert values to bytes of float32; raise if a value isn't finite, except where `allowed`."""
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype="<f4")
     if not (np.isfinite(numbers) | allowed).all():

@@ -1,4 +1,4 @@
-"""A page as a value: a notebook shows it, and `save` writes it to a file."""
+"""A page as one value, which a notebook shows and `save` writes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from attnlab.support.language import using_language
 from attnlab.support.messages import say
 from attnlab.text.tokens import Tokens
 
-# The size of a page with more bytes is printed before the page is written.
+# The largest size, in bytes, of a page that is written without announcing its size.
 LARGE = 10_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Page(StdoutSafe):
-    """A self-contained page; a notebook shows it if it is the last line of a cell.
+    """A self-contained page, which a notebook shows on the last line of a cell.
 
     Attributes
     ----------
-    html : the page
-    title : what it shows
-    height : the height of its frame in a notebook, in pixels
+    html : the page as text
+    title : what the page shows
+    height : the height of the page's frame in a notebook, in pixels
     """
 
     html: str
@@ -42,10 +42,7 @@ class Page(StdoutSafe):
     height: int
 
     def save(self, path: FilePath) -> None:
-        """Write the page to a file, such as "page.html", replacing it.
-
-        Above 10 MB, the size is printed to stderr first.
-        """
+        """Write or replace a file, such as "page.html"; above 10 MB, print the size to stderr."""
         file, content = as_page_path(path), self.html.encode()
         if len(content) > LARGE:
             print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
@@ -72,17 +69,17 @@ def page(
 ) -> Page:
     """Make an interactive page with every head of a trace, or the maps and heads of an atlas.
 
-    12 layers of 12 heads take 2.2 MB for 12 tokens, 17 MB for 128. A trace's page computes in
-    float32: NaN or too large numbers in Q, K, V or logits are refused. For words instead of their
-    pieces, see `attnlab.words`.
+    The page of 12 layers with 12 heads has 2.2 MB for 12 tokens, 17 MB for 128 tokens. A trace's
+    page computes in float32: NaN or too large numbers in Q, K, V or logits are refused. For words
+    instead of their pieces, see `attnlab.words`.
 
     Parameters
     ----------
     result : a trace, or an atlas (its page has a map of every measure and each head's passages)
     other : a second trace, shown beside the first one and, where the shapes are equal, as the
         difference other - first
-    language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the locale
-    height : the page's height in a notebook, in pixels
+    language : "en", or "zh" for Chinese; None for the language of ATTNLAB_LANGUAGE or the locale
+    height : the height of the page in a notebook, in pixels
 
     Returns
     -------
@@ -114,14 +111,14 @@ def playground(
     language: str | None = None,
     height: int = 720,
 ) -> Page:
-    """Make a page that contains the model: it traces, compares and continues texts, with edits.
+    """Make a page that contains the model, and traces, edits, compares and continues texts.
 
-    It opens in any browser, with no network and nothing installed. Models of more than 300 MB, or
-    with another tokenizer than GPT-2's or BERT's, are refused; `attnlab.explore` opens larger ones.
+    The page opens in any browser, with no network and nothing installed. Models of more than 300 MB
+    are refused; `attnlab.explore` opens them. So are tokenizers other than GPT-2's and BERT's.
 
     Parameters
     ----------
-    text_or_ids : what the page opens with, as `GPT2.trace` takes it; None for an example sentence
+    text_or_ids : the first text, as `GPT2.trace` takes it; None for an example sentence
     language, height : as for `page`
 
     Examples

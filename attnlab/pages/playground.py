@@ -1,7 +1,7 @@
-"""The page that runs a model: type a text, compare it with others, continue it, and ablate heads.
+"""The page that runs a model: it traces, compares and continues typed texts, and ablates heads.
 
 The page includes the parameters in float32, or `explore.py` serves them. A web worker runs the
-model with the page's own scripts, see `model.js`; `tab.js` sends it the page's requests.
+model with the page's own scripts, see `model.js`; `tab.js` sends the page's requests to the worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnlab.pages.packs import embedded
 from attnlab.pages.saved import assembled, description_of, examples_of, first_text
 from attnlab.text.tokens import Tokens
 
-# Browsers can't open pages with more bytes of parameters than this.
+# The largest size of the parameters, in bytes. Browsers can't open larger pages.
 MOST_BYTES = 300_000_000
 
 
@@ -58,7 +58,7 @@ def size_of(model: GPT2) -> int:
 def page_with_model(
     model: GPT2, text_or_ids: str | ArrayLike | Tokens | None, pack: str = ""
 ) -> str:
-    """The page of a model; `pack` is an element with the parameters, or "" if they are served."""
+    """The page of a model. `pack` is an element with the parameters; "" if they are served."""
     if is_list_of_texts(text_or_ids):
         raise InvalidTypeError(f"the page opens with one text; got {quoted(text_or_ids)}")
     tokenizer = model.tokenizer.as_data()

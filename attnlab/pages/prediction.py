@@ -1,7 +1,8 @@
 """Next-token predictions for the page.
 
-A file can't hold the logits of a whole vocabulary at each position. It has the largest logits and,
-for each value of the page's sliders, sums over the whole vocabulary: probabilities are exact.
+A page can't include the logits of a whole vocabulary at each position. It includes the largest
+logits and, for each value of the page's sliders, sums over the whole vocabulary, so that
+probabilities are exact.
 """
 
 from __future__ import annotations
@@ -21,28 +22,26 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
 from attnlab.views.purposes import purpose
 
-# The number of last positions, and of most probable tokens at each, that are included.
+# The numbers of last positions, and of most probable tokens, that are included.
 POSITIONS = 128
 TOKENS = 50
 
-# The sliders' values. Sums are included for all but temperature 0 and no top-p, which need none.
+# The sliders' values. Temperature 0 and no top-p aren't listed, since they need no sums.
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
-# The number of next tokens that are completed to words, and of further tokens of such a word.
+# The number of next tokens that are completed to words, and of further tokens for each word.
 COMPLETED = 4
 LONGEST_PIECES = 3
 ENDS_IN_LETTER = re.compile("[a-zA-Z]$")
 CONTINUES = re.compile("[a-z’']")
 
-# The number of probabilities that are summed at once.
-BLOCK = 128
-
-SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
+BLOCK = 128  # probabilities that are summed at once
 
 
 def predicted_positions(trace: Trace) -> range:
-    """The positions with predictions: the last ones."""
+    """The positions with predictions: the last POSITIONS of the text."""
     T = len(trace.tokens)
     return range(max(0, T - POSITIONS), T)
 
@@ -50,12 +49,14 @@ def predicted_positions(trace: Trace) -> range:
 def prediction(trace: Trace, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `predictions.js` reads them.
 
-    The array has, in this order: the ids of the most probable tokens, ties by ascending id; their
-    logits rounded to float32, and the remainders; for each temperature, the sum of
-    exp((logit - largest) / temperature) over all other tokens; how many other tokens tie with the
-    last of these ids; how many logits exceed that of the text's next token (-1 if the text ends),
-    and that logit, rounded and remainder; for each temperature and top-p, how many tokens top-p
-    leaves, and the sum of their probabilities.
+    The array has these parts, in this order:
+    - the ids of the most probable tokens; of equal logits, the lower id comes first
+    - the logits of these tokens, rounded to float32, then the remainders
+    - for each temperature, the sum of exp((logit - largest) / temperature) over all other tokens
+    - how many other tokens have the same logit as the last of the ids
+    - how many logits exceed the logit of the text's next token; -1 at the end of the text
+    - the logit of the text's next token, rounded to float32, then the remainder
+    - for each temperature and top-p, how many tokens are left, and the sum of their probabilities
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
     ids = largest_ids(logits, TOKENS)
@@ -64,9 +65,9 @@ def prediction(trace: Trace, position: int) -> Array:
     ties = int(np.count_nonzero(logits == last) - np.count_nonzero(logits[ids] == last))
     next_ids = tokens.ids[position + 1 : position + 2]  # none at the end of the text
     larger = int(np.count_nonzero(logits > logits[next_ids])) if next_ids.size else -1
-    following = logits[next_ids] if next_ids.size else np.zeros(1)
+    next_logit = logits[next_ids] if next_ids.size else np.zeros(1)
     parts: list[ArrayLike] = [ids, *_rounded_and_rest(logits[ids]), others, [ties, larger]]
-    parts += [*_rounded_and_rest(following), nuclei.ravel()]
+    parts += [*_rounded_and_rest(next_logit), nuclei.ravel()]
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
@@ -89,9 +90,10 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
 
 
 def completions(trace: Trace) -> dict[int, str]:
-    """For the most probable next tokens, by id, the rest of the word that each begins.
+    """The rest of a word that a next token starts, by the token's id.
 
-    The rest is generated without sampling. {} for an edited trace: its edits fit only its text.
+    Only the most probable next tokens are completed, each by the most probable tokens after it. An
+    edited trace has no completions, since edits fit only the trace's own text.
     """
     parameters, vocabulary = trace.parameters, trace.vocabulary
     end = trace.cached + len(trace.tokens)
@@ -105,7 +107,8 @@ def completions(trace: Trace) -> dict[int, str]:
 
     def rest_of(id: int) -> str:
         rest = ""
-        for cache.length in range(end, end + LONGEST_PIECES):
+        for length in range(end, end + LONGEST_PIECES):
+            cache.length = length  # the number of cached tokens, without pieces of other words
             logits = Trace(vocabulary.tokens([id]), vocabulary, parameters, cache).next_logits
             id = int(vocabulary.ids[logits[vocabulary.ids].argmax()])
             text = vocabulary.token(id).text
@@ -125,7 +128,7 @@ def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:
 
 
 def logits_after(trace: Trace, position: int) -> Array:
-    """The logits after a position, float64; the last row is the one that `next_tokens` uses."""
+    """The logits after a position, float64. The last position has the logits of `next_tokens`."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
@@ -141,17 +144,18 @@ def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
     """For each temperature, the sum over all but the n largest, and what each top-p leaves."""
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
-    ascending = np.full(logits.size + -logits.size % BLOCK, -np.inf)  # whole blocks
-    ascending[-logits.size :] = np.sort(logits)
+    padding = -logits.size % BLOCK  # the numbers that fill the first block, with probability 0
+    ascending = np.full(padding + logits.size, -np.inf)
+    ascending[padding:] = np.sort(logits)
     exponentials = np.exp((ascending - ascending[-1]) / temperatures)
     # As in attnlab/model/sampling.py, top-p removes the least probable tokens while their sum is at
-    # most `limits`. A limit is less than the sum of all, so the largest is never removed.
+    # most the limit, (1 - top-p) of the total, which is too small to remove the largest.
     blocks = exponentials.reshape(len(temperatures), -1, BLOCK)
     sums = blocks.sum(axis=2)
     ends = sums.cumsum(axis=1)
     limits = (ends[:, -1:] * (1 - np.array(TOP_PS)))[..., np.newaxis]  # (temperatures, topPs, 1)
     removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # whole blocks
-    # The limit is within the next block.
+    # The limit is reached within the first block that isn't removed as a whole.
     rows = np.arange(len(temperatures))[:, np.newaxis]
     before = (ends - sums)[rows, removed][..., np.newaxis]
     below = blocks[rows, removed].cumsum(axis=2) + before

@@ -1,9 +1,9 @@
 """A trace as one self-contained HTML page.
 
-The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
-from them (`token_pass`), predictions (`prediction`) and edited steps. It computes all other numbers
-when needed, with the library's equations (`translate`) and the same graph of steps (`run.js`).
-`page.html` has the document's frame; `modules` joins the scripts.
+The page includes Q, K and V of every head (`packs`), the rows of other steps that can't be computed
+from Q, K and V (`token_pass`), predictions (`prediction`) and edited steps. It computes all other
+steps when it needs them, with the library's equations (`translate`) and the same graph of steps
+(`run.js`). `page.html` is the frame; `modules` joins the scripts.
 
 Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
 markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
@@ -49,7 +49,7 @@ from attnlab.views.purposes import purpose
 # A head's steps that the page shows.
 STEPS = tuple(name for name in HEAD_STEPS if name != "mask")
 
-# A built-in model's card, in its directory: it has a table of its heads' measured jobs.
+# The file name of a built-in model's card, which has a table of its heads' measured jobs.
 CARD = "MODEL_CARD.md"
 
 # The texts that a page suggests for a model that isn't built in, by language. The page opens with
@@ -63,16 +63,16 @@ EXAMPLES = {
     CHINESE: ("今天天气很好，我们一起去", "从前有一只小猫，它", "这是很久之前的事情了"),
 }
 
-# A file with these bytes among its first MARK_END bytes is a page that this package wrote.
+# A page that this package wrote has this mark within the file's first MARK_END bytes.
 MARK = b'<meta name="generator" content="attnlab">'
 MARK_END = 1000
 
 SUFFIXES = ("", ".html", ".htm")
 
-# The form of a text to translate in `page.html`.
+# Matches a text of the frame, `page.html`, that is translated.
 FRAME_TEXT = re.compile(r"\[\[(.+?)\]\]")
 
-# The HTML attribute `lang` of each language, which selects fonts.
+# The languages as HTML's lang attribute, which selects fonts.
 TAGS = {ENGLISH: "en", CHINESE: "zh-Hans"}
 
 POLICY = (
@@ -84,7 +84,7 @@ POLICY = (
 def trace_page(traces: Sequence[Trace], language: str | None = None) -> str:
     """Return the page's HTML for one trace, or two to compare; see `attnlab.page`."""
     for trace in traces:
-        # Computed here so that they are kept in the trace: packs are computed in a fork.
+        # The trace keeps the logits, which the packs need but compute in a fork.
         trace.next_logits  # noqa: B018
     traces = [trace._fork() for trace in traces]
     with using_language(language):
@@ -118,7 +118,7 @@ def _names_of_models(traces: Sequence[Trace]) -> list[str]:
 
 
 def policy_of(entries: tuple[str, ...], has_server: bool) -> str:
-    """The Content-Security-Policy of a kind of page; a served one may read from its server."""
+    """The Content-Security-Policy of a kind of page. A served page may read from its server."""
     allowed = " ".join(f"'sha256-{digest(script)}'" for script in scripts_of(entries))
     policy = POLICY.format(
         scripts=allowed, style=digest(style("base.css", "words.css", "page.css"))
@@ -141,11 +141,11 @@ def assembled(
 
     Parameters
     ----------
-    descriptions : what `description_of` returns for each trace
+    descriptions : the traces' descriptions, from `description_of`
     entries : the scripts of this kind of page, see `modules`
-    packs : elements with the numbers that the page includes
-    examples : what `examples_of` returns
-    model : the description of the model that the page runs, for `model.js`
+    packs : HTML elements with the numbers that the page includes
+    examples : suggested texts, from `examples_of`
+    model : for `model.js`, the description of the model that the page runs
     """
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
@@ -178,14 +178,10 @@ def assembled(
 def page_with_one_script(
     title: str, css: str, body: str, data: Mapping[str, Any], packs: str, entries: tuple[str, ...]
 ) -> str:
-    """The HTML of a kind of page that has no frame in `page.html`, such as an atlas's.
+    """The HTML of a kind of page without the frame of `page.html`, such as an atlas's page.
 
-    Parameters
-    ----------
-    body : the body's HTML without its end tag
-    data : the contents of JSON elements, by the element's id
-    packs : more elements, see `assembled`
-    entries : the script of this kind of page, see `modules`
+    `body` is the body without its end tag. `data` becomes elements of JSON by id, which come before
+    `packs`, elements with numbers. `entries` names the script, see `modules`.
     """
     [script] = scripts_of(entries)
     policy = POLICY.format(scripts=f"'sha256-{digest(script)}'", style=digest(css))
@@ -199,8 +195,8 @@ def page_with_one_script(
         f"<style>{css}</style></head>",
         body,
         *(
-            f'<script type="application/json" id="{id}">{as_json(one, ensure_ascii=False)}</script>'
-            for id, one in {**data, "words": _words({}, entries)}.items()
+            f'<script type="application/json" id="{id}">{as_json(x, ensure_ascii=False)}</script>'
+            for id, x in {**data, "words": _words({}, entries)}.items()
         ),
         packs,
         f"<script>{script}</script></body></html>",
@@ -209,7 +205,7 @@ def page_with_one_script(
 
 
 def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, str]:
-    """The texts that a page can show, with their Chinese translations."""
+    """The Chinese translations of the texts that a page shows."""
     texts = {*_strings(description), *texts_said(entries)}
     return {text: chinese for text, chinese in translations().items() if text in texts}
 
@@ -217,14 +213,14 @@ def _words(description: dict[str, Any], entries: tuple[str, ...]) -> dict[str, s
 def _strings(data: Any) -> Iterator[str]:
     """All strings in JSON data, without the keys of objects."""
     if isinstance(data, str):
-        yield str.__str__(data)
+        yield str.__str__(data)  # the English template of a Message, not its translation
     elif isinstance(data, Mapping | list | tuple):
         for item in data.values() if isinstance(data, Mapping) else data:
             yield from _strings(item)
 
 
 def as_page_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path as the file to write a page to; raise if it can't be one."""
+    """The path as the file of a page; raise if it can't be a page's file."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(f"{os.fspath(path)} names a directory; expected a file name")
@@ -278,9 +274,9 @@ def _step(head: Head, name: str) -> dict[str, str]:
 
 
 def _text(trace: Trace) -> str:
-    """The trace's text, shortened if long."""
+    """The trace's text on one line, shortened if it is long."""
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-    text = re.sub(r"[\r\n\t]+", " ", text)  # all on one line
+    text = re.sub(r"[\r\n\t]+", " ", text)
     return in_heading(text if len(text) <= EXCERPT_LENGTH else f"{text[: EXCERPT_LENGTH - 1]}…")
 
 
@@ -290,7 +286,7 @@ def _title(trace: Trace) -> str:
 
 
 def description_of(trace: Trace, has_model: bool = False) -> dict[str, Any]:
-    """What the page knows of a trace besides packs; `has_model`: whether the page runs a model."""
+    """The description of a trace, without packs. `has_model`: whether the page runs a model."""
     config, built_in = trace.config, built_in_model(trace.parameters)
     return {
         "layers": config.n_layer,
@@ -336,7 +332,7 @@ def _hyperparameters(trace: Trace) -> dict[str, Any]:
 
 
 def _scales(trace: Trace) -> list[list[float]]:
-    """The scale of each head, by layer. K is computed only for layers with an edited scale."""
+    """Each layer's scales, by head. K is computed only for layers with an edited scale."""
     K = np.empty((0, trace.config.d_head))  # the equation uses only the width of K
     scales = []
     for layer, block in enumerate(trace._fork().blocks):
@@ -352,7 +348,7 @@ def _scales(trace: Trace) -> list[list[float]]:
 
 
 def first_text(model: GPT2) -> list[int]:
-    """The tokens that a page with a model opens with, unless others are given."""
+    """The ids of the text with which a page with a model opens by default."""
     text = examples_of(model)[0]
     return model.tokenizer.encode_prompt(text)[: model.config.n_positions]
 
@@ -360,8 +356,8 @@ def first_text(model: GPT2) -> list[int]:
 def examples_of(model: GPT2) -> tuple[str, ...]:
     """Texts that a page with a model suggests.
 
-    A built-in model has texts of its own. For other models, the texts are in the page's language if
-    each word is one token, else in another language whose words are tokens, else in English.
+    A built-in model has its own examples. For other models the examples are in the first language
+    of which the model has a token for each word, starting with the page's language, or in English.
     """
     if built_in := built_in_model(model.parameters):
         return built_in.examples
@@ -382,9 +378,9 @@ def _knows(model: GPT2, text: str) -> bool:
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
-    """For each job, the mean weights of a built-in model's heads, then that of uniform attention.
+    """The weights in the table of a built-in model's card, by job: the heads', then uniform ones.
 
-    They are read from the model's card; {} for other models.
+    Other models have no card: the result is {}.
     """
     built_in = built_in_model(trace.parameters)
     if built_in is None:
@@ -398,7 +394,7 @@ def _card(trace: Trace) -> dict[str, list[float]]:
 
 
 def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
-    """The edited steps by layer and head, without heads that have none."""
+    """The edited steps by layer and head, without unedited heads."""
     if not trace.edited_steps:
         return {}
     edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
@@ -406,9 +402,9 @@ def _edited(trace: Trace) -> dict[int, dict[int, list[str]]]:
 
 
 def _silenced(trace: Trace) -> list[tuple[int, int]]:
-    """The heads whose context is edited to one row for all tokens, as silencing does.
+    """The silenced heads: their edited context has the same row at each position.
 
-    If the text has only one token, its row must be 0 or the model's average.
+    A single row must be 0 or the model's average, since it is trivially the same everywhere.
     """
     averages = trace.parameters.averages or {}
     silenced = []
@@ -416,8 +412,8 @@ def _silenced(trace: Trace) -> list[tuple[int, int]]:
         for head in (h for h, steps in heads.items() if "context" in steps):
             context = trace.head(layer, head).context
             average = averages.get(f"blocks.{layer}.attention.heads.{head}.context", 0)
-            known = context[:1] if len(context) > 1 else np.asarray(average, context.dtype)
-            if (context == known).all() or not context.any():
+            expected = context[:1] if len(context) > 1 else np.asarray(average, context.dtype)
+            if (context == expected).all() or not context.any():
                 silenced.append((layer, head))
     return silenced
 
@@ -425,7 +421,7 @@ def _silenced(trace: Trace) -> list[tuple[int, int]]:
 def token_of(token: Token) -> dict[str, Any]:
     """A token's id, symbol, text and bytes, with control characters escaped.
 
-    For an unknown token, `unread` is the word that it stands for.
+    An unknown token also has the word that it replaces.
     """
     return {
         "id": token.id,

@@ -1,7 +1,7 @@
-"""One token's way through the model, as the page lists it, and the packs that the list needs.
+"""The steps of one token through the model, as the page lists them, and their packs.
 
-The list has one token's row of each step. The file includes some of the rows, and the page computes
-the others from them.
+The page shows one token's row of each listed step. The page includes some of the rows, from which
+it computes the other rows.
 
     "pass.9"         token 9's rows of the steps in `packed_paths`, concatenated
     "norms"          each LayerNorm's gain (D,), bias (D,) and epsilon, the final LayerNorm last
@@ -40,7 +40,8 @@ STEPS_IN_BLOCK = (
 )
 STEPS_AFTER_BLOCKS = ("final", "logits")
 
-# The listed steps that the page can't compute from others, and the listed steps in other packs.
+# The listed steps that the page can't compute from other steps, and the listed steps that other
+# packs have.
 INPUT_STEPS = (
     "token_embedding",
     "position_embedding",
@@ -50,7 +51,7 @@ INPUT_STEPS = (
 )
 IN_OTHER_PACKS = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# A listed step, and the step that isn't listed ("hidden") from which it is computed.
+# Steps that aren't listed, each by the listed step that is computed from it.
 HIDDEN_STEPS = {"attention.X": "attention.residual"}
 
 # The matrices of a block's linear maps.
@@ -63,8 +64,8 @@ MATRICES = (
     "mlp.W_2",
 )
 
-# The bytes that rows and columns may take in a file. The last token's rows, and one column of each
-# matrix of block 0, are always included.
+# The bytes of rows and columns in a file. A file includes at least the last token's rows, and one
+# column of each matrix of block 0.
 BUDGET = 300_000
 
 # The number of most probable next tokens whose columns of W_U are included.
@@ -74,7 +75,7 @@ NEXT_TOKENS = 5
 def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace's listed steps, without packs.
 
-    The columns are listed only for a file: a page with a model requests those it needs.
+    Only a file's description lists columns: a page with a model requests the columns it needs.
     """
     D, F, _ = _sizes(trace)
     listed = (*STEPS_BEFORE_BLOCKS, *STEPS_IN_BLOCK, *STEPS_AFTER_BLOCKS)
@@ -117,7 +118,7 @@ def packed_paths(trace: Trace) -> list[str]:
 def rows(trace: Trace, position: int) -> Iterable[AnyArray]:
     """The arrays of a token's pack "pass"."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
-        fork = trace._fork()  # one for each block: its numbers are freed before the next
+        fork = trace._fork()  # a fork for each block, whose numbers are freed before the next block
         yield from [at(fork, path)[position] for path in paths]
 
 
@@ -139,9 +140,9 @@ def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray
 
 
 def packs_of_pass(trace: Trace) -> list[str]:
-    """The names of the packs that a file needs for the list.
+    """The names of a file's packs for the listed steps.
 
-    Half of the budget is for tokens' rows, from the last token; the rest is for columns.
+    Half of the budget is for rows, of the last tokens; the other half is for columns.
     """
     T = len(trace.tokens)
     passes = [f"pass.{position}" for position in range(T - _count_of_positions(trace), T)]
@@ -152,13 +153,13 @@ def packs_of_pass(trace: Trace) -> list[str]:
 def columns_of_file(trace: Trace) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop).
 
-    Each matrix has the same number of columns; if none fit, one column of each matrix of block 0.
-    The columns of W_U are those of the most probable next tokens.
+    Each matrix has the same number of columns. If no columns fit, only block 0's matrices have one
+    column each. The columns of W_U belong to the most probable next tokens.
     """
     D, F, L = _sizes(trace)
-    # The gain and bias of 2 L + 1 LayerNorms, and the rows of the included tokens.
+    # The gain and bias of 2 L + 1 LayerNorms, and the rows.
     other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
-    # One column of each matrix, with its bias; W_2's columns have F numbers.
+    # One column of each of a block's matrices, with its bias. A column of W_2 has F numbers.
     floats_per_column = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - other_floats) // floats_per_column
     columns = [
@@ -205,7 +206,7 @@ def _name_in_block(path: str) -> str:
 
 
 def _is_edited(trace: Trace, path: str) -> bool:
-    """Whether a listed step, or the hidden step from which it is computed, is edited."""
+    """Whether a listed step is edited, or the step in HIDDEN_STEPS from which it is computed."""
     name = _name_in_block(path)
     hidden = path.replace(name, HIDDEN_STEPS.get(name, name))
     edited: tuple[str, ...] = trace.edited_steps

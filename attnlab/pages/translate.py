@@ -36,7 +36,7 @@ ELEMENTWISE = {
     "less_equal": "Number(x <= y)",
 }
 
-# One loop per function, which browsers optimize better than a shared one.
+# Each function has its own loop, which browsers optimize better than a shared loop.
 LOOP = """elementwise("{0}", (out, start, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
   for (let n = 0; n < width; n++, i += di, j += dj, k += dk) out[start + n] = {1};
 }})"""
@@ -58,16 +58,16 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
-# Functions that the page doesn't need: it calls the equation of each step, as a trace does.
+# Functions that the page doesn't need, since it runs the equations one by one, as a trace does.
 UNTRANSLATED = ("cross_entropy", "surprisal", "gpt2")
 
-# Names that are reserved words in JavaScript.
+# Python names that are reserved words in JavaScript, and what replaces them.
 RENAMED = {"new": "new_"}
 
 
 @cache
 def equations_script() -> str:
-    """A JavaScript module: NumPy's elementwise functions, and our functions in `equations`."""
+    """A module with NumPy's functions, and `equations`, an object with our modules' functions."""
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
@@ -105,14 +105,14 @@ def javascript(source: str, file: str) -> str:
 
 
 class Untranslatable(Exception):
-    """A node of Python's syntax tree, the error's argument, has no translation."""
+    """Says that a node of Python's syntax tree, the error's argument, has no translation."""
 
 
 class Translation:
-    """Translates functions whose names are local or `known`.
+    """Translates functions in which all names are local or `known`.
 
     An operation may write its result into an operand that is a new array, since nothing else uses
-    it. Functions in `returning_new` always return new arrays or numbers.
+    such an array. Functions in `returning_new` always return new arrays or numbers.
     """
 
     def __init__(self, known: Iterable[str], returning_new: Iterable[str] = ()) -> None:
@@ -146,7 +146,7 @@ class Translation:
             case ast.Return(value=ast.expr() as value):
                 return f"return {self.expression(value)};"
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
-                # JavaScript allows a rest element only at the end: unpack in reverse.
+                # JavaScript allows a rest element only at the end, so `*rest, last` is reversed.
                 last_names = ", ".join(self.expression(name) for name in reversed(names))
                 values, others = self.expression(node.value), self.expression(rest.value)
                 return f"[{last_names}, ...{others}] = [...{values}].reverse(); {others}.reverse();"
@@ -187,7 +187,7 @@ class Translation:
             case ast.UnaryOp(op=op, operand=operand):
                 return self.operation(node, op, operand)
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-                return f"{self.expression(left)} == null"  # true for undefined: not passed
+                return f"{self.expression(left)} == null"  # also true for an argument left out
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self.operation(node, op, left, right)
             case ast.BoolOp(op=ast.Or(), values=values):
@@ -225,7 +225,7 @@ class Translation:
         return self.numpy_call(f"nd.{OPERATORS[type(operator)]}", *operands)
 
     def numpy_call(self, function: str, *operands: ast.expr) -> str:
-        """A call of `nd`'s function; the result may overwrite the first operand that is new."""
+        """A call of a function of `nd`. Its result may overwrite the first operand that is new."""
         values = [self.expression(operand) for operand in operands]
         new = [n for n, operand in enumerate(operands) if _is_new(operand, self.returning_new)]
         if new and function.removeprefix("nd.") in ELEMENTWISE:
@@ -236,7 +236,7 @@ class Translation:
 def _functions_returning_new(tree: ast.Module) -> frozenset[str]:
     """The functions of a module that return new arrays or numbers, never a view or an argument."""
     known: frozenset[str] = frozenset()
-    while True:  # each round adds functions that return the value of a known one
+    while True:  # each turn adds functions that return a call of a known function
         last_statements = ((function.name, function.body[-1]) for function in _functions(tree))
         more = {
             name

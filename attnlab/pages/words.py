@@ -1,8 +1,8 @@
-"""A page that draws any model's attention from its tokens and weights alone.
+"""A page of any model's attention over words, which needs only the tokens and the weights.
 
     attnlab.words(weights, tokens).save("page.html")
 
-`words` takes arrays, and what transformers' `output_attentions=True` returns.
+The weights are arrays, or what transformers returns with `output_attentions=True`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import BYTES
 
-# Rows of softmax weights sum to 1 within this, in half precision too.
-TOLERANCE = 0.02
+TOLERANCE = 0.02  # of the sum of a row of weights, which may be in half precision
+MOST_NUMBERS = 20_000_000  # a larger page is slow to open, and too large for most mail
 
-# A page with more numbers is slow to open, and larger than most mail takes.
-MOST_NUMBERS = 20_000_000
-
-# How tokenizers mark a space before a word, and that a token continues a word.
+# The marks of tokenizers: a space before a word, and a token that continues a word.
 SPACES = ("Ġ", "▁")
 CONTINUES = "##"
 
-# Characters that are written without spaces: Chinese, Japanese, and their punctuation.
+# Matches characters that are written without spaces: Chinese, Japanese and their punctuation.
 UNSPACED = re.compile(
     r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff65\U00020000-\U0003ffff]"
 )
@@ -58,16 +55,17 @@ def words(
 
     Parameters
     ----------
-    weights : (layers, heads, Tq, Tk), the softmax weights of each query for all keys. Or a sequence
-        with an array for each layer: (heads, Tq, Tk), or (1, heads, Tq, Tk) as transformers returns
-        them with `output_attentions=True` from a model opened with `attn_implementation="eager"`
-    tokens : the words or tokens of the Tq queries. A tokenizer's marks are shown as what they mean:
-        Ġ and ▁ as a space, ## as nothing, since it joins a token to the one before it
-    keys : the words or tokens of the Tk keys, for cross-attention; by default `tokens`
+    weights : the softmax weights (layers, heads, Tq, Tk) that each query gives to each key; or a
+        sequence with an array for each layer, (heads, Tq, Tk), or (1, heads, Tq, Tk) as
+        transformers returns with `output_attentions=True`, if the model was opened with
+        `attn_implementation="eager"`
+    tokens : the words of the Tq queries. A tokenizer's marks of spaces (Ġ, ▁) become spaces, and
+        marks of continuations (##) join words
+    keys : the words of the Tk keys, for cross-attention; by default `tokens`
     next_words : the probability of each of the most probable next words
-    effects : for (layer, head), the next words' probabilities without that head, which the page
-        shows when you silence it. Only words that are in `next_words` too are compared
-    title : a title, such as the model's name
+    effects : by (layer, head), the probabilities of next words without this head: the page then
+        offers to silence the head. Only words that `next_words` has too are compared
+    title : the page's title, such as the model's name
     height : the height of the notebook's frame, in pixels
 
     Returns
@@ -78,8 +76,8 @@ def words(
     Raises
     ------
     InvalidValueError
-        The weights aren't shares: a row doesn't sum to 1, or a number is negative. Scores before
-        the softmax aren't weights: see `attnlab.softmax`.
+        If a row of weights doesn't sum to 1, or a weight is negative. `attnlab.softmax` makes
+        weights of scores.
 
     Examples
     --------
@@ -104,7 +102,7 @@ def words(
 
 
 def _weights(given: Any) -> AnyArray:
-    """The weights as one array (layers, heads, Tq, Tk)."""
+    """Check weights; return them as one array (layers, heads, Tq, Tk)."""
     is_list = isinstance(given, Sequence)
     if given is None or (is_list and (not given or any(layer is None for layer in given))):
         raise InvalidValueError(
@@ -144,14 +142,14 @@ def _as_array(given: Any) -> AnyArray:
     if hasattr(given, "detach"):
         given = given.detach().cpu().float().numpy()
     try:
-        with np.errstate(over="ignore"):  # refused below, as any number that isn't a share
+        with np.errstate(over="ignore"):  # `_weights` refuses the infinite numbers
             return np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError):
         raise InvalidTypeError(f"weights must be numbers; got {quoted(given)}") from None
 
 
 def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
-    """Tokens as they are read in a sentence, with a space before each word but the first."""
+    """Tokens as a sentence shows them, with a space before each word but the first."""
     try:
         listed: list[Any] = [*tokens]
     except TypeError:
@@ -173,14 +171,16 @@ def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
             text = f" {_from_bytes(token[1:])}"
         else:
             text = _from_bytes(token) if marked else token
-            # Words without marks, such as BERT's, stand apart; Chinese characters don't.
+            # Words without marks, such as BERT's words, get a space; Chinese characters don't.
             text = f" {text}" if n and not spaced and not UNSPACED.match(text) else text
-        shown.append(printable(text if n else text.removeprefix(" ") or text))
+        if n == 0:  # the first word has no space before it, unless the token is only a space
+            text = text.removeprefix(" ") or text
+        shown.append(printable(text))
     return shown
 
 
 def _from_bytes(symbols: str) -> str:
-    """The text that GPT-2's symbols of bytes stand for; other texts stay the same."""
+    """Decode GPT-2's symbols of bytes; return other texts unchanged."""
     try:
         return bytes(BYTES[symbol] for symbol in symbols).decode()
     except (KeyError, UnicodeDecodeError):
@@ -222,7 +222,7 @@ def _page(
 
 
 def _probabilities(given: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Next words, the most probable first."""
+    """Next words with their probabilities, the most probable word first."""
     check_kind(given, Mapping, "next words", "a dict of probabilities")
     try:
         found = {str(text): float(share) for text, share in given.items()}

@@ -1,14 +1,14 @@
-"""Texts of the grammar that the pocket model was trained on, drawn anew.
+"""New texts from the grammar that made the pocket model's training texts.
 
-Each kind of text needs attention for one task, such as finding a noun's adjective, what "it" refers
-to, or the word that followed the same word before:
+Each kind of text needs attention for one task: to find a noun's adjective, the noun that "it"
+refers to, or the word that came next last time:
 
     A sleepy blue fox yawned.                          the mood determines the verb
     The dog chased the ball, but it rolled.            "it" is the animal or the thing
     It’s very hot in summer. Swimming is wonderful.    weather and season determine the verdict
     Say: lamp two happy. Again: lamp two happy.        the list is repeated
 
-`examples/pocket/grammar.py` in attnlab's repository drew them independently of each other.
+`examples/pocket/grammar.py` in attnlab's repository drew the texts independently of each other.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Sample(NamedTuple):
 
     kind: str  # such as "recital"
     text: str  # one or two sentences, without a line break
-    # Words that must attend to an earlier word: (job, (start, end) of the query's characters, those
-    # of the key's). Jobs: from a noun to its "adjective", from "it" to its "animal" or "thing".
+    # Words that must attend to earlier words: the job, then the query's and the key's characters,
+    # [start, end] each. "adjective" links a noun to its mood, "animal" and "thing" link "it".
     links: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
 def samples(kind: str | None = None) -> list[Sample]:
-    """The texts of one kind, or the 10,400 texts of all kinds in random order.
+    """The texts of one kind, or all 10,400 texts in random order.
 
-    Half of the texts have typographic quotes (“ ” ’), the other half straight ones (" ').
+    Half of the texts have typographic quotes (“ ” ’), the other half straight quotes (" ').
     """
     texts = _texts()
     check_choice(kind, (*dict.fromkeys(each.kind for each in texts), None), "kind")

@@ -1,10 +1,10 @@
-"""The effect of every subset of the pocket model's parts: ground truth for comparing methods.
+"""The effect of every subset of the pocket model's parts, as a ground truth for methods.
 
 `open_truth` opens the table in truth.npz, see TRUTH_CARD.md.
 
-The ten parts are the eight heads and the two MLPs. For each of 48 sentences of the grammar, each of
-the 1,024 subsets was kept while the other parts were ablated: their output was replaced by 0, or by
-its mean over all positions of other texts.
+The ten parts are the eight heads and the two MLPs. The model ran 48 sentences with each of the
+1,024 subsets of parts. The other parts were ablated: their outputs were replaced by 0, or by their
+means over all positions of other texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABLATIONS = ("zero", "mean")
 
 
 class Sentence(NamedTuple):
-    """A sentence to continue, and a corrupted one that another token continues."""
+    """A sentence, and a corrupted sentence that continues with another token."""
 
     task: str  # such as "pronoun"
     clean: str
@@ -95,12 +95,13 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
     """
     n, subsets, values = int(np.log2(v.shape[-1])), np.arange(v.shape[-1]), []
     for i in range(n):
-        without = subsets[subsets >> i & 1 == 0]
-        values.append((v[..., without | 1 << i] - v[..., without]) @ order_weights(without, n))
+        without = subsets[subsets >> i & 1 == 0]  # the subsets whose bit i is 0
+        effects = v[..., without | 1 << i] - v[..., without]
+        values.append(effects @ order_weights(without, n))
     return np.stack(values, axis=-1)
 
 
 def order_weights(subsets: NDArray[np.int64], n: int) -> NDArray[np.float64]:
-    """The fraction of all orders of n parts that begin with each subset and then one other part."""
+    """The fraction of all orders of n parts that start with each subset and then one given part."""
     sizes = [subset.bit_count() for subset in subsets.tolist()]
     return np.array([factorial(s) * factorial(n - s - 1) / factorial(n) for s in sizes])

@@ -1,7 +1,7 @@
 """Backpropagation: the gradient of the loss with respect to every parameter.
 
-The gradient of each equation is in `attnlab.forward.gradients`; here they are chained, from the
-loss to the embedding, reusing the activations of the forward pass.
+`attnlab.forward.gradients` has the gradient of each equation. This module chains these gradients
+from the loss to the embedding, and reuses the activations of the forward pass.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from attnlab.forward.parameters import ParameterVector
 def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, Array, Array]:
     """Backpropagate through softmax(Q Kᵀ / scale) V, with a mask: d_context -> d_Q, d_K, d_V.
 
-    Q, K and V must have the same leading axes; broadcast axes aren't summed over.
+    Q, K and V must have the same leading axes: gradients aren't summed over broadcast axes.
     """
     weights, dropout_mask = attention.weights, attention.dropout_mask
     d_weights = context_weights(attention.V, d_context)
     before_dropout = weights if dropout_mask is None else softmax(attention.masked_scores)
     d_scores = softmax_gradient(before_dropout, apply_dropout(d_weights, dropout_mask))
-    # It is 0 for masked keys, so it is also the gradient of the scores before the mask.
+    # d_scores is 0 for masked keys, so it is also the gradient of the scores before the mask.
     d_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_scores),
@@ -48,7 +48,7 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
 
 
 def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through the MLP: d_output -> d_X, and the parameters' gradients by name."""
+    """Backpropagate through the MLP: d_output -> d_X and the parameters' gradients by name."""
     d_activated, d_W_2, d_b_2 = linear_gradient(mlp.activated, mlp.W_2, d_output)
     d_hidden = ACTIVATION_GRADIENTS[mlp.activation](mlp.hidden, d_activated)
     d_X, d_W_1, d_b_1 = linear_gradient(mlp.X, mlp.W_1, d_hidden)
@@ -56,10 +56,10 @@ def mlp_gradient(mlp: MLP, d_output: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Array]]:
-    """Backpropagate through one block: d_output -> d_input, and the gradients of stored arrays.
+    """Backpropagate through a block: d_output -> d_input and the parameters' gradients by path.
 
-    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)), so at each
-    residual connection the gradients of both terms are added.
+    mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
+    residual connection the gradients of both paths are added. The paths start in the block.
     """
     attention, mlp = block.attention, block.mlp
 
@@ -72,7 +72,7 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
         attention.concat, attention.W_O, d_mid
     )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
-    # The matrices are stored side by side, and one product is faster than three.
+    # Q, K and V are side by side, as their parameters are stored: one product is faster than three.
     W_QKV = side_by_side(attention.W_Q, attention.W_K, attention.W_V)  # (D, 3 D)
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
     d_X, d_attention["W_QKV"], d_attention["b_QKV"] = linear_gradient(attention.X, W_QKV, d_QKV)
@@ -87,10 +87,10 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
 
 
 def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, ParameterVector]:
-    """The loss of a forward pass, mean cross-entropy in nats, and all parameters' gradients."""
+    """The loss, mean cross-entropy in nats, and its gradient for every parameter."""
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
-    # Access the steps that the backward pass needs, so that the forward pass keeps them.
+    # A step is kept once it is accessed. The backward pass needs these steps of each block.
     for block in forward.blocks:
         _ = block.attention.X, block.attention.weights
         _ = block.mlp.X, block.mlp.hidden, block.mlp.activated
@@ -106,7 +106,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
             gradients.stored(f"{block.path}.{path}")[...] = gradient
 
     gradients["W_E"][:] = embedding_gradient(forward.ids, d_residual, config.vocab_size)
-    if config.tie_word_embeddings:  # W_E is used twice, so its two gradients are added
+    if config.tie_word_embeddings:  # W_E is also W_U, so the gradients of both are added
         gradients["W_E"][:] += transpose(d_W_U)
     else:
         gradients["W_U"][:] = d_W_U

@@ -16,7 +16,7 @@ FINAL_FRACTION = 0.1
 
 
 def clip(gradient: Array, max_norm: float) -> float:
-    """Clip the gradient of all parameters to a norm √Σ g², in place; return the norm before.
+    """Clip the gradient of all parameters to a norm √Σ g² in place; return the original norm.
 
     Source: "On the difficulty of training recurrent neural networks" (2013), section 3.2.
     """
@@ -27,7 +27,7 @@ def clip(gradient: Array, max_norm: float) -> float:
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
-    """The learning rate at a step, from 1 to `steps`: linear warm-up, then cosine decay.
+    """The learning rate at a step in 1 ... `steps`: linear warm-up, then cosine decay.
 
         peak · step / warmup                                during warm-up
         peak · (f + (1 - f) · ½ (1 + cos(π · progress)))    afterwards
@@ -44,14 +44,15 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
 
 
 class AdamW:
-    """Adam with decoupled weight decay, for all parameters at once.
+    """Adam with decoupled weight decay, for one vector of all parameters.
 
         m ← β₁ m + (1 - β₁) g             moving average of g
         v ← β₂ v + (1 - β₂) g²            moving average of g²
         p ← p - rate · decay · p
         p ← p - rate · m̂ / (√v̂ + ε)       m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ)
 
-    β₁ and β₂ are `BETAS`, ε is `EPS`, t is `step`. `decay` (n,) is 0 for biases and LayerNorms.
+    g is the gradient, p the parameters. β₁ and β₂ are `BETAS`, ε is `EPS`, t is `step`. `decay`
+    (n,) is 0 for biases and LayerNorms.
 
     Source: "Decoupled Weight Decay Regularization" (2017), algorithm 2.
     """
@@ -70,7 +71,7 @@ class AdamW:
         self.v *= beta_2
         self.v += (1 - beta_2) * np.square(gradient)
         parameters *= 1 - rate * self.decay
-        # m̂ / (√v̂ + ε), in place to save memory.
+        # The update rate · m̂ / (√v̂ + ε) is computed in one array, to save memory.
         update = self.v / (1 - beta_2**self.step)
         np.sqrt(update, out=update)
         update += EPS

@@ -1,4 +1,4 @@
-"""Initial parameters, and which of them decay."""
+"""The initial parameters, and the mask of the parameters that decay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def initial_parameters(
 
     The projections to the residual stream, W_O and W_2, are scaled by 1 / √(2 L).
 
-    Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 from
+    Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; 0.02 is in
     "Improving Language Understanding by Generative Pre-Training" (2018), section 4.1.
     """
     check_kind(config, GPT2Config, "config")
@@ -42,7 +42,7 @@ def initial_parameters(
         stds |= {f"{attention}.W_O": residual_std, f"{mlp}.W_2": residual_std}
         parameters[f"{attention}.gain"][:] = parameters[f"{mlp}.gain"][:] = 1.0
     parameters["gain"][:] = 1.0
-    for path, std in stds.items():
+    for path, std_of_path in stds.items():
         W = parameters.stored(path)
-        W[...] = rng.standard_normal(W.shape, dtype=np.float32) * std
+        W[...] = rng.standard_normal(W.shape, dtype=np.float32) * std_of_path
     return parameters

@@ -1,4 +1,4 @@
-"""The training loop."""
+"""The training loop: `train`, and the state of a run, `Training`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from attnlab.training.parameters import decay_mask, initial_parameters
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
-# Seeds have at most 128 bits, like those that NumPy generates.
+# Seeds have at most 128 bits, like the seeds that NumPy generates.
 LARGEST_SEED = 2**128 - 1
 
 HOW_TO_SAVE_MEMORY = "use a smaller config, batch_size or sequence_length, or fewer steps"
@@ -60,10 +60,10 @@ class Training(Document):
     Attributes
     ----------
     config, settings, tokenizer : as in `train`
-    parameters : ParameterVector, float32. Each step updates them in place, so `copy()` them to keep
-        their values
+    parameters : ParameterVector, float32. Each step changes it in place; `parameters.copy()` keeps
+        the current values
     losses : the loss of each step so far, in nats per token
-    seconds : the time of all steps so far
+    seconds : the total time of all steps so far
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Training(Document):
 
     @property
     def model(self) -> GPT2:
-        """The current model, with a copy of the parameters; without a tokenizer, it takes ids."""
+        """The current model, with a copy of the parameters. Without a tokenizer it takes ids."""
         tokenizer = self.tokenizer or NoTokenizer(self.config.vocab_size)
         return GPT2(self.parameters.copy(), tokenizer)
 
@@ -96,13 +96,13 @@ class Training(Document):
         return {"step": range(1, self.step + 1), "loss": self.losses}
 
     def advance(self) -> None:
-        """Take one step: draw a batch, compute its gradients, update. Raise if one isn't finite."""
-        # Each step has a generator of its own, so that `watch` may draw random numbers.
+        """Draw a batch and update the parameters; raise if a number isn't finite."""
         settings, step = self.settings, self.step + 1
         started = time.perf_counter()
+        # Each step has its own seed, so random numbers that `watch` draws don't change the batch.
         rng = np.random.default_rng((settings.seed, step))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        with np.errstate(over="ignore", invalid="ignore"):  # DivergedError reports them below
             try:
                 forward = ForwardPass(inputs, self.parameters)
                 loss, gradients = loss_and_gradients(forward, targets)
@@ -152,28 +152,27 @@ def train(
     Parameters
     ----------
     config : the model's sizes
-    corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory of
-        files (text, .jsonl with a "text" field, .csv with a "text" column)
-    tokenizer : the tokenizer of the text and of the model. None means bytes as tokens if vocab_size
-        is 256, and otherwise no tokenizer: then the corpus must be ids, and the model takes ids
+    corpus : a text, its ids, integers (N,), or Tokens; or the path of a file, or of a directory
+        of files: text, .jsonl with a "text" field, .csv with a "text" column
+    tokenizer : the tokenizer of the text and the model. None means bytes as tokens if vocab_size
+        is 256. Otherwise it means no tokenizer: the corpus must be ids, and the model takes ids
     steps : number of updates
     batch_size : sequences per step
     sequence_length : tokens per sequence; None means n_positions
-    learning_rate : the peak, after a linear warm-up; cosine decay to a tenth of it follows
+    learning_rate : the peak, after a linear warm-up; cosine decay to a tenth of the peak follows
     warmup : warm-up steps; None means a tenth of all steps, at most 100
     decay : AdamW's weight decay, for matrices but not biases and LayerNorms
     clip : the largest norm of the gradient of all parameters
     seed : makes the run reproducible, bit for bit on the same machine
-    watch : a function that is called with the `Training` after each step, for example to save the
-        model every 200 steps: `lambda run: run.step % 200 or run.model.save("run")`
-    progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 also hides
-        it
+    watch : a function that is called with the `Training` after each step. To save the model every
+        200 steps, use `lambda run: run.step % 200 or run.model.save("run")`
+    progress : whether to show a progress bar on stderr; HF_HUB_DISABLE_PROGRESS_BARS=1 hides it too
 
     Returns
     -------
     Training
-        its `.model`, `.losses` and `.parameters`. If the loss becomes infinite or NaN,
-        `DivergedError` is raised.
+        has the model, losses and parameters. If the loss becomes infinite or NaN, `DivergedError`
+        is raised.
 
     Examples
     --------
@@ -232,7 +231,7 @@ def _as_positive(value: float, name: str) -> float:
 def batch(
     corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
 ) -> tuple[Ids, Ids]:
-    """Draw random sequences (batch_size, T) of a corpus, and the token after each token."""
+    """Draw random sequences (batch_size, T) from a corpus, and the token after each token."""
     starts = rng.integers(0, len(corpus) - sequence_length, batch_size)
     sequences = corpus[starts[:, None] + np.arange(sequence_length + 1)]
     return sequences[:, :-1], sequences[:, 1:]
@@ -244,7 +243,7 @@ def _corpus_ids(
     config: GPT2Config,
     sequence_length: int,
 ) -> Ids:
-    """The corpus as ids; checks that it and the tokenizer fit the config."""
+    """Return the corpus as ids; check that the corpus and the tokenizer fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
         raise InvalidValueError(
             f"the tokenizer has {len(tokenizer)} tokens, but config.vocab_size is "

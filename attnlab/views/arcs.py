@@ -1,8 +1,8 @@
 """Attention drawn over words, as the page draws it (`pages/scripts/drawing/arcs.js`).
 
-Arcs run from the query's word to the words that it attends to. Their width shows the weight; arcs
-to the first word, the attention sink, are grey. The unit of lengths is the letters' size; y grows
-downward.
+Arcs run from the word that looks to the words that it looks at. An arc is as wide as its weight.
+Arcs to the first word, where attention rests, are grey. Lengths are in units of the letters' size;
+y points down.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ LINE = 3.2  # the distance from a line to the next one
 ABOVE = 3.8  # the space above the first line
 HALF = 0.6  # half the height of the letters
 LETTER = 0.6  # the width of a letter in a monospaced font
-LONGEST_LINE, PIXELS = 48, 16  # the longest line, and the size of the letters in pixels
+LONGEST_LINE, PIXELS = 48, 16  # the width of the longest line, and the letters' size in pixels
 
-# A text of more words than MANY_WORDS shows its last words and the words with the largest weights.
+# A text of more than MANY_WORDS shows only its last words, and the words that are looked at most.
 MANY_WORDS, LAST_WORDS, MOST_ATTENDED = 60, 24, 12
 
-MIN_SHARE = 0.01  # smaller weights aren't written below a word
-SHARE_WIDTH = 2.4  # the width of a written weight
+MIN_SHARE = 0.01  # a smaller share of the attention isn't written below its word
+SHARE_WIDTH = 2.4  # the width of a share as text
 
-# Sizes of a small drawing of one head, in units of its own. For a text of more than MANY_ROWS words
-# it has only the last word's arcs.
+# The sizes of a head's small drawing, in its own units. A text of more than MANY_ROWS words has
+# only the last word's arcs.
 SMALL_WIDTH, SMALL_HEIGHT, GAP, MANY_ROWS = 100, 30, 4, 64
 
 
 class Shape(NamedTuple):
-    """The form of arcs: their height is rise + steepness · distance, at most `highest`."""
+    """How arcs look. An arc's height is rise + steepness · distance of its words, up to highest."""
 
     rise: float
     steepness: float
     highest: float
     widest: float  # the width of an arc of weight 1
     thinnest: float  # the smallest width
-    least: float  # smaller weights have no arc
+    least: float  # the smallest weight that has an arc
 
 
 SENTENCE = Shape(0.39, 0.36, 2.9, 0.23, 0.04, 0.004)
@@ -54,19 +54,19 @@ SMALL = Shape(18, 0.3, 20, 2.2, 0.4, 0.08)
 
 
 class Place(NamedTuple):
-    """Where the arcs of a word start and end: above it, or below it if they go to a lower line."""
+    """A word's middle. Arcs start and end at its top, or at its bottom towards a lower line."""
 
     x: float  # the word's middle
     top: float
     bottom: float
-    room: float = math.inf  # the space above the word, up to the line above
+    room: float = math.inf  # the height between the word and the line above it
 
 
 def path_of(start: Place, end: Place, shape: Shape) -> str:
-    """The path of an arc: above the words if both are on one line, else between the lines."""
+    """The path of an arc: above the words of one line, or between two lines."""
     if start.top == end.top:
         distance = abs(start.x - end.x)
-        room = start.room * (0.5 + 0.5 * min(1, distance / 9))
+        room = start.room * (0.5 + 0.5 * min(1, distance / 9))  # short arcs use half of the room
         rise = min(shape.highest, shape.rise + shape.steepness * distance, room)
         # A curve reaches three quarters of its control points' height, hence about 4/3 of `rise`.
         ys = start.top, start.top - 1.3 * rise, end.top
@@ -86,7 +86,7 @@ def _arcs(
     shape: Shape,
     opacity: Callable[[float], float],
 ) -> Iterator[tuple[str, str]]:
-    """The arcs of the query at `start`, the strongest last, as (SVG attributes, path)."""
+    """Yield each arc's style and path, for a query at `start`; the strongest arc comes last."""
     for key in np.argsort(row, kind="stable").tolist():
         end, weight = places[key], float(row[key])
         if end and end != start and weight >= shape.least:
@@ -99,7 +99,7 @@ def _arcs(
 
 
 def _drawn(arcs: Iterable[tuple[str, str]]) -> str:
-    """Arcs as SVG elements, one for all arcs with the same attributes."""
+    """Arcs as SVG elements, one element for all arcs of the same style."""
     paths: dict[str, str] = {}
     for style, path in arcs:
         paths[style] = paths.get(style, "") + path
@@ -111,19 +111,20 @@ def _opacity(least: float, slope: float, weight: float) -> float:
 
 
 def _percent(share: float) -> str:
-    # One decimal is written where rounding would turn less than 100 % into 100 %.
-    return f"{100 * share:.{int(0.995 <= share < 0.9995)}f} %"
+    # One decimal where rounding would turn a smaller share into 100 %.
+    decimals = 1 if 0.995 <= share < 0.9995 else 0
+    return f"{100 * share:.{decimals}f} %"
 
 
 def sentence(texts: Sequence[str], row: AnyArray) -> str:
-    """A text's words with the arcs of the last one, whose weights are `row`, as SVG."""
-    own = len(texts) - 1
+    """An SVG of a text's words with the arcs of the last word, whose weights are `row`."""
+    own = len(texts) - 1  # the index of the last word
     places, height = _laid_out(texts, row)
     start = places[own]
     assert start is not None  # the last word is never left out
     parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, 0.35, 1)))]
-    most = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the largest weight but for the sink
-    inks = {most: LIGHT.positive, own: LIGHT.negative}
+    strongest = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the first word doesn't count
+    inks = {strongest: LIGHT.positive, own: LIGHT.negative}
     taken = list[Place]()
     for n in np.argsort(-row, kind="stable").tolist():
         if not (place := places[n]):
@@ -134,9 +135,9 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
             f'<text x="{place.x:.4g}" y="{place.bottom - 0.25:.4g}" {length} '
             f'fill="{inks.get(n, LIGHT.ink)}">{safe(text)}</text>'
         )
-        # Of two shares that would overlap, the larger one is written.
-        near = (one for one in taken if one.top == place.top)
-        if row[n] >= MIN_SHARE and all(abs(one.x - place.x) > SHARE_WIDTH for one in near):
+        # Of two shares that would overlap, only the larger share is written.
+        in_line = (other for other in taken if other.top == place.top)
+        if row[n] >= MIN_SHARE and all(abs(o.x - place.x) > SHARE_WIDTH for o in in_line):
             taken.append(place)
             parts.append(
                 f'<text x="{place.x:.4g}" y="{place.bottom + 0.65:.4g}" font-size=".75" '
@@ -148,7 +149,7 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
 
 
 def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], float]:
-    """The place of each word in lines, None for a word that is left out, and the total height."""
+    """The words' places in lines, None for words that are left out, and the total height."""
     shown = {*range(len(texts))}
     if len(texts) > MANY_WORDS:
         most = np.argsort(-row, kind="stable")[:MOST_ATTENDED]
@@ -159,26 +160,27 @@ def _laid_out(texts: Sequence[str], row: AnyArray) -> tuple[list[Place | None], 
         if n not in shown:
             places.append(None)
             continue
-        x += 1.5 if n and places[-1] is None else 0  # a gap for the words left out
+        x += 1.5 if n and places[-1] is None else 0  # a gap for the words that are left out
         width = LETTER * display_width(text)
         if x and x + width > LONGEST_LINE:
             x, line = 0.0, line + 1
         middle = ABOVE + LINE * line
-        # The arc is above the middle of the letters, without the space before them.
+        # The arc starts above the middle of the letters, without the space before them.
         lead = LETTER if text.startswith(" ") else 0
-        room = 1.2 if line else math.inf
+        room = 1.2 if line else math.inf  # a line above limits the room
         places.append(Place(x + (lead + width) / 2, middle - HALF, middle + HALF, room))
         x += width
     return places, ABOVE + LINE * line + 1.6
 
 
 def small_heads(weights: AnyArray, is_self: bool, size: float) -> str:
-    """A layer's heads (H, T, Tk) as small drawings side by side, each `size` pixels wide.
+    """A layer's weights (H, T, Tk) as small drawings side by side, each `size` pixels wide.
 
-    `is_self` says whether the keys are the words of the text; other keys are above the queries.
+    With self-attention (`is_self`) queries are the last keys; otherwise keys are drawn above them.
     """
     H, T, Tk = weights.shape
-    ground, parts, rounded = SMALL_HEIGHT - 1, list[str](), np.round(20 * weights) / 20
+    ground, parts = SMALL_HEIGHT - 1, list[str]()
+    rounded = np.round(20 * weights) / 20  # so that many arcs have the same style
     for head in range(H):
         left = head * (SMALL_WIDTH + GAP)
         keys, queries = (
@@ -189,7 +191,7 @@ def small_heads(weights: AnyArray, is_self: bool, size: float) -> str:
         parts.append(f'<path d="M{left} {ground + 0.5}h{SMALL_WIDTH}" stroke="{LIGHT.masked}"/>')
         arcs = list[tuple[str, str]]()
         for i in range(T - 1 if T > MANY_ROWS else 0, T):
-            least, slope = (0.25, 1.0) if i == T - 1 else (0.05, 0.28)  # the last word's are darker
+            least, slope = (0.25, 1.0) if i == T - 1 else (0.05, 0.28)  # the last query stands out
             opacity = partial(_opacity, least, slope)
             arcs += _arcs(starts[i], keys, rounded[head, i], SMALL, opacity)
         parts.append(_drawn(arcs))
@@ -205,7 +207,7 @@ def _svg(width: float, height: float, scale: float, content: str) -> str:
 
 
 def image(svg: str, alt: str) -> str:
-    """A drawing as an image element, which untrusted notebooks keep; they drop SVG elements."""
+    """A drawing as an image, which untrusted notebooks keep, though they drop SVG elements."""
     source = b64encode(svg.encode()).decode()
     alt = escape(alt, quote=True)
     return f'<img alt="{alt}" src="data:image/svg+xml;base64,{source}">'

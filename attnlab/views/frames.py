@@ -1,6 +1,6 @@
 """A step of one head as a pandas DataFrame.
 
-Tokens repeat, so the index is the position in the text; the symbol is a second level.
+A token may occur twice, so the index is the position in the text, with the token as second level.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from attnlab.support.messages import Message, say
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.tables import elide, label, table
 
-# The hint in a view that leaves some tokens out.
+# The hint that ends the note in a view without some of the tokens.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# The text of a masked cell; a weight of 0 is shown as a number.
+# A masked cell in a text. Other cells with a weight of 0 show the number.
 MASKED = "-"
 
-# The most tokens along an axis of a view.
+# The largest number of tokens along an axis of a view.
 TOKENS_SHOWN = 24
 
 
@@ -39,12 +39,12 @@ class LabelledStep:
 
     @property
     def is_token_by_token(self) -> bool:
-        """Whether it has a number for each query and key."""
+        """Whether the step has a number for each query and key."""
         return [axis.name for axis in self.axes[-2:]] == ["query", "key"]
 
     @property
     def is_weights(self) -> bool:
-        """Whether these are attention weights, not gradients or an edit outside 0 to 1."""
+        """Whether the numbers are weights, not gradients of weights or negative edited values."""
         return (
             self.name == "weights"
             and self.heading.startswith("weights")
@@ -83,7 +83,7 @@ def check_step(result: Result, name: str) -> None:
 
 
 def labelled_step(result: Any, name: str) -> LabelledStep:
-    """A step of a result with labels; it is computed if necessary, but not kept."""
+    """A step of a result with labels. The result doesn't keep the step if it is computed here."""
     check_step(result, name)
     fork = result._fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
@@ -97,15 +97,14 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
-    # The mask and all later steps have masked cells.
-    if axes[-2:] == ["Tq", "Tk"] and result._table_steps.index(name) >= result._table_steps.index(
-        "mask"
-    ):
+    names = result._table_steps
+    # The mask and the steps after it have masked cells.
+    if axes[-2:] == ["Tq", "Tk"] and names.index(name) >= names.index("mask"):
         hidden = ~fork.mask
         if fork.score_bias is not None:
             hidden = hidden | np.isneginf(fork.score_bias)
         masked = np.broadcast_to(hidden, array.shape)
-        # If an edit has put a number into a masked cell of a computed step, the number is shown.
+        # A number that an edit put into a masked cell of a computed step is shown.
         if result.steps[name].equation not in (None, identity):
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result._heading_of(name), array, named, masked)
@@ -114,9 +113,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
 def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
-    Parameters
-    ----------
-    all_heads : the advice in the error message, if the step has all heads
+    `all_heads` ends the error message: it says how to show the step of all heads.
     """
     step = labelled_step(result, name)
     if not step.axes:
@@ -132,8 +129,8 @@ def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
     """The indices along an axis that a view shows, at most `limit`; None is a gap.
 
-    If there are more tokens, the first and the last are shown. `tokens` selects other tokens; then
-    axes without tokens are shown whole.
+    Of more tokens, the first and the last are shown. `tokens` selects other tokens, and axes
+    without tokens are then shown whole.
     """
     count = len(axis.positions)
     if tokens is None:
@@ -157,7 +154,7 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
 
 
 def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
-    """A note on what is left out along an axis; "" if nothing is."""
+    """A note on what is left out along an axis; "" if nothing is left out."""
     count, shown = len(axis.positions), len(indices)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in indices:

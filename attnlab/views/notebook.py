@@ -1,7 +1,7 @@
 """HTML views for notebooks, readable without a kernel, scripts or style sheets.
 
 Jupyter removes style elements from untrusted notebooks, so a heatmap is a table of numbers with
-inline colours. The style sheet, in `attnlab.support.markup`, turns its cells into squares.
+inline colours. Where the style sheet of `attnlab.support.markup` is kept, it makes cells square.
 """
 
 from __future__ import annotations
@@ -38,34 +38,27 @@ from attnlab.views.labelled_step import (
     omission_note,
 )
 
-# The most columns to show of a step without tokens as columns, such as Q with 64.
-COLUMNS_SHOWN = 16
+# The largest numbers of what a view shows.
+COLUMNS_SHOWN = 16  # columns without tokens, such as Q's 64 columns
+CELLS_SHOWN = 32  # rows and columns of an analysis
+TEXTS_SHOWN = 12  # columns of an analysis whose cells have texts
+NUMBERS_SHOWN = 24  # columns of all heatmaps of an analysis with numbers outside of tooltips
+GRIDS_SHOWN = 12  # heatmaps of an analysis
+TEXT_LENGTH = 12  # characters of a text in a cell
+SHORT = 5  # characters of column labels that aren't rotated above numbers
 
-# The most rows and columns of a result's heatmap, and the most columns if its cells have texts.
-CELLS_SHOWN = 32
-TEXTS_SHOWN = 12
-
-# If heatmaps have more columns than this together, their numbers are in tooltips only.
-NUMBERS_SHOWN = 24
-
-# The most heatmaps of a result.
-GRIDS_SHOWN = 12
-
-# The width in pixels of a layer's row of drawings, one per head.
+# The width in pixels of a layer's row of drawings, which has a drawing for each head.
 ROW_WIDTH = 760
-
-# The most characters of a text in a cell.
-TEXT_LENGTH = 12
-
-# If cells show numbers, column labels with more characters are rotated.
-SHORT = 5
 
 # The steps of a head whose heatmaps are collapsed below its drawing.
 COLLAPSED = ("weights", "scores", "score_bias", "masked_scores", "Q", "K", "V", "context")
 
 
 def result_view(result: Result) -> str:
-    """Attention weights, and the table of steps; it computes no more steps than `repr` does."""
+    """A result's attention weights, and its table of steps.
+
+    The view computes only steps that the result's `repr` computes too.
+    """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
     if "weights" in result.steps:
@@ -81,7 +74,7 @@ def result_view(result: Result) -> str:
 
 
 def collapsed(steps: str) -> str:
-    """The table of steps, closed until it is clicked."""
+    """The table of steps, which opens with a click."""
     return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
@@ -92,9 +85,9 @@ def all_heads(layers: Iterable[Result]) -> str:
 
 
 def _heads(attention: Any) -> str:
-    """The weights of a layer's heads as small drawings, or their gradients as heatmaps."""
+    """The weights of a layer's heads as small drawings; heatmaps for gradients of weights."""
     step = labelled_step(attention, "weights")
-    if not step.is_weights:  # arcs wouldn't show the sign of a gradient
+    if not step.is_weights:  # arcs don't show the signs of gradients
         steps = ((head.title, labelled_step(head, "weights")) for head in attention.heads)
         return "".join(f"<div>{escape(say(title))}</div>{_heatmap(x)}" for title, x in steps)
     size = min(160, ROW_WIDTH / len(step.array))
@@ -104,7 +97,7 @@ def _heads(attention: Any) -> str:
 
 
 def _sentence(step: LabelledStep) -> str:
-    """The text's words with the arcs of the last word."""
+    """The words of the text, with the arcs of the last word in one head."""
     *_, keys = step.axes
     texts = [text.replace("Ġ", " ", 1) for text in keys.labels]
     row = step.array[-1]
@@ -119,9 +112,9 @@ def _sentence(step: LabelledStep) -> str:
 
 
 def document_view(document: Document, pieces: Iterable[str | Table | Grid]) -> str:
-    """A document's title and other pieces: heatmaps side by side, then texts and tables.
+    """A document's title, its heatmaps side by side, then its texts and tables.
 
-    The text that `print` shows is collapsed below.
+    Below, the text that `print` shows opens with a click.
     """
     title, *rest = pieces
     assert isinstance(title, str)
@@ -149,7 +142,7 @@ def grids_view(grids: Sequence[Grid]) -> str:
 
 
 def _grid(grid: Grid, has_numbers: bool) -> str:
-    """A result's heatmap, with numbers or texts in its cells or in tooltips only."""
+    """An analysis's heatmap; numbers or texts are in its cells, or else only in tooltips."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in grid.axes)
     sizes = np.abs(np.nan_to_num(grid.array))
     indices = [
@@ -169,14 +162,14 @@ def _grid(grid: Grid, has_numbers: bool) -> str:
 
 
 def _indices_to_show(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The indices to show along an axis: the first and last tokens, or else the largest numbers."""
+    """The indices to show along an axis: the first and last tokens, or the largest numbers."""
     if axis.is_of_tokens:
         return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
 def _omission(axis: Axis, indices: list[int | None]) -> str:
-    """What is left out along an axis of a result's heatmap; "" if nothing is."""
+    """What is left out along an axis of an analysis's heatmap; "" if nothing is left out."""
     if axis.is_of_tokens or len(indices) == len(axis.positions):
         return omission_note(axis, indices)
     return say(
@@ -194,7 +187,7 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
 
 
 def _attention(attention: Any) -> Iterator[str]:
-    """The weights as heatmaps, and the other steps of a single head collapsed."""
+    """The weights as drawings or heatmaps; the other steps of a single head open with a click."""
     if not attention._is_stored("weights") and not attention._computes_for_repr("weights"):
         yield faint(say("The weights haven't been computed yet, since the text is long."))
         return
@@ -209,7 +202,7 @@ def _attention(attention: Any) -> Iterator[str]:
             yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights)}"
         for name in COLLAPSED:
             is_shown = name == "weights" and not is_text
-            if is_shown or getattr(fork, name) is None:  # GPT-2's scores have no bias
+            if is_shown or getattr(fork, name) is None:  # such as the score_bias of GPT-2
                 continue
             step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step)}"
@@ -221,7 +214,7 @@ def _attention(attention: Any) -> Iterator[str]:
 
 
 def _heatmap(step: LabelledStep) -> str:
-    """One matrix with labels, legend and a note on what is left out."""
+    """A step's heatmap with labels, a legend and a note on what is left out."""
     indices = [
         indices_of(axis, TOKENS_SHOWN if axis.is_of_tokens else COLUMNS_SHOWN) for axis in step.axes
     ]
@@ -284,7 +277,7 @@ def _cells(
 
 @cache
 def _styles() -> tuple[str, ...]:
-    """Inline styles by palette index; `--d` is the background on dark pages."""
+    """The inline styles by palette index. `--d` is the background on dark pages."""
     return tuple(
         f"background:{light};color:{ink_on(light)};--d:{dark}"
         for light, dark in zip(LIGHT.palette(), DARK.palette(), strict=True)
@@ -293,7 +286,7 @@ def _styles() -> tuple[str, ...]:
 
 @cache
 def _dark_inks() -> tuple[str, ...]:
-    """Text colours on dark pages by palette index, to append to `_styles`."""
+    """Styles by palette index for text colours on dark pages; they follow the `_styles`."""
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
@@ -320,9 +313,8 @@ def _axis_label(css_class: str, axis: Axis, index: int | None) -> str:
 def _scale(step: LabelledStep | Grid) -> str:
     """The legend: about 16 of the colours, with their range."""
     scale = step.scale
-    styles = (
-        _styles()[:: 2 * SHADES // 16] if scale.is_signed else _styles()[SHADES :: SHADES // 15]
-    )
+    styles = _styles() if scale.is_signed else _styles()[SHADES:]  # without negative numbers
+    styles = styles[:: len(styles) // 16]
     bar = "".join(f"<span style={style}>&nbsp;</span>" for style in styles)
     middle = say("0 in the middle") if scale.is_signed else ""
     low, high = (f"{tick:.4g}" for tick in (scale.ticks[0], scale.ticks[-1]))

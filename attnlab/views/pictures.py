@@ -3,9 +3,9 @@
 >>> from attnlab import pictures
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
-Each function returns a `Picture`: a notebook shows it if it is a cell's last line, and
-`.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The library's
-words are in the language of ATTNLAB_LANGUAGE, or of the locale.
+Each function returns a `Picture`. A notebook shows a picture on a cell's last line, and
+`picture.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The
+library's own words are in the language of ATTNLAB_LANGUAGE, or of the locale.
 """
 
 from __future__ import annotations
@@ -33,21 +33,19 @@ with importing_extra("plot"):
     from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
-# The most vectors, matrices and curves that a picture can show clearly.
+# The largest numbers of things that a picture can show clearly.
 MAX_VECTORS = 24
 MAX_MATRICES = 8
 MAX_CURVES = 16
+LABEL_LENGTH = 32  # characters in a label
 
-# Numbers larger than this overflow in matplotlib's layout of axes.
+# The largest number that can be drawn. Larger numbers overflow in matplotlib's layout of axes.
 LARGEST = 1e100
 
-# The most characters of a label.
-LABEL_LENGTH = 32
-
-# The smallest extent of the grid on the plane, and the most lines on each side of an axis.
+# The smallest extent of the grid on the plane, and the largest number of lines on each side of 0.
 GRID, GRID_LINES = 2, 8
 
-PANEL_INCHES = 2.6
+PANEL_INCHES = 2.6  # the width and height of a panel
 
 # Curves also differ in dashes and markers, for black-and-white print.
 COLOURS = LIGHT.positive, LIGHT.negative, LIGHT.ink, LIGHT.faint
@@ -55,14 +53,12 @@ DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
-# A label may be in 16 directions from its point, at each of these distances in typographic points.
+# A label may be in 16 directions from its point, at 9 distances in points: 144 candidates.
 ANGLES = np.arange(0.5, 16) * math.tau / 16
-DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))
-DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
+DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))  # (144, 2)
+DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]  # (144, 1)
 FAR = 20  # beyond this distance, a line joins a label to its point
-
-# The gap around a label, in pixels.
-MARGIN = 3
+MARGIN = 3  # the gap around a label, in pixels
 
 Label = tuple[str, AnyArray, str]  # text, point, colour
 Stroke = tuple[AnyArray, AnyArray]  # the two ends of a line
@@ -80,7 +76,7 @@ def heatmap(
 
     Parameters
     ----------
-    array : numbers (m, n), or (n,) for one row; NaN and infinite ones are hatched
+    array : numbers (m, n), or (n,) for one row; NaN and infinite numbers are hatched
     rows, columns : m and n labels, such as words; by default the indices
     title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
@@ -103,10 +99,10 @@ def plane(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """Matrices as maps of the plane: each panel has the mapped grid, basis vectors and unit square.
+    """What matrices do to the plane: to a grid, the basis vectors and the square of these vectors.
 
-    A point is a row, as in Q = X W_Q: it is mapped to x W, or x W + b. So the rows of W are where
-    the basis vectors (1, 0) and (0, 1) go. The first panel shows the plane before any map. All
+    A point is a row vector x, as in Q = X W_Q, and becomes x W, or x W + b. So the basis vectors
+    (1, 0) and (0, 1) become the rows of W. The first panel shows the plane before any map. All
     panels have the same scale.
 
     Parameters
@@ -123,7 +119,7 @@ def plane(
     dots = {} if points is None else _as_vectors(points, "points")
     words = _words_for([*(name for name, _, _ in maps), *dots], title)
     farthest = max([GRID, *(float(np.abs(point).max()) for point in dots.values())])
-    reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest
+    reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest  # lines at whole numbers
     along = np.linspace(-reach, reach, 2 * min(math.ceil(reach), GRID_LINES) + 1)
     grid = [((x, -reach), (x, reach)) for x in along] + [((-reach, y), (reach, y)) for y in along]
     size = 1.05 * max(float(np.abs(np.array(grid) @ W + b).max()) for _, W, b in maps)
@@ -160,9 +156,10 @@ def plane(
 
 @drawing_in()
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """2-D vectors, each starting where the last one ends, and their sum as a thicker arrow.
+    """2-D vectors, each starting at the end of the vector before, and their sum, a thicker arrow.
 
-    `vectors` are (2,) by label, such as {"0.37 · 猫": weights[0] * V[0], ...}; see `heatmap`.
+    `vectors` are (2,) by label, such as {"0.37 · 猫": weights[0] * V[0], ...}. `title` and `ax` are
+    as in `heatmap`.
     """
     named = _as_vectors(vectors, "vectors")
     ends = np.cumsum([*named.values()], axis=0)
@@ -178,7 +175,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
 
 @drawing_in()
 def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """2-D vectors (2,) by label, such as {"猫": X[0], "吃": X[1]}, as arrows from the origin."""
+    """Arrows from the origin to 2-D vectors (2,) by label, such as {"猫": X[0], "吃": X[1]}."""
     named = _as_vectors(vectors, "vectors")
     alt = say("Arrows from the origin{of}: {items}", of=in_title(title), items=_in_words(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
@@ -192,9 +189,10 @@ def _arrows_from(
     alt: str,
     total: AnyArray | None = None,
 ) -> Picture:
-    """Arrows from their starts (n, 2), labelled at their tips, or halfway if a total is drawn."""
+    """Draw arrows from `starts` (n, 2), labelled at their tips, or halfway if there is a total."""
     vectors = np.array([*named.values()])
-    words, ax = _words_for([*named], title), _plane(into, np.vstack([starts, starts + vectors]))
+    words = _words_for([*named], title)
+    ax = _plane(into, np.vstack([starts, starts + vectors]))
     labelled: list[Label] = []
     strokes: list[Stroke] = [*zip(starts, starts + vectors, strict=True)]
     if total is not None:
@@ -218,10 +216,10 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """Curves (n,) by label, which differ in colour, dashes and markers; see `heatmap`.
+    """Curves (n,) by label, which differ in colour, dashes and markers.
 
     NaN and infinite numbers leave gaps. `x` are the n numbers along the x axis, by default 0, 1, 2,
-    ...; `x_name` and `y_name` label the axes.
+    ...; `x_name` and `y_name` label the axes; `title` and `ax` are as in `heatmap`.
     """
     lines = {
         name: _as_row(numbers, f"curve {quoted(name)}")
@@ -241,20 +239,20 @@ def curves(
     descriptions = []
     for n, (name, numbers) in enumerate(lines.items()):
         xs = np.arange(len(numbers)) if along is None else along
-        # When all colours are used, they start again with other dashes and markers.
+        # After each turn through the colours, dashes and markers are shifted to new combinations.
         turn = n // len(COLOURS)
-        every = math.ceil(len(numbers) / MARKERS_SHOWN)  # a marker at each `every`-th point
+        every = math.ceil(len(numbers) / MARKERS_SHOWN)  # every second, third, ... point is marked
         axes.plot(
             xs,
             np.where(np.isfinite(numbers), numbers, np.nan),
             color=COLOURS[n % len(COLOURS)],
             linestyle=DASHES[(n + turn) % len(DASHES)],
             marker=MARKERS[(n + 2 * turn) % len(MARKERS)],
-            markevery=(n * every // len(lines), every),  # not above other curves' markers
+            markevery=(n * every // len(lines), every),  # not at the other curves' marked points
             markersize=4.5,
         )
         descriptions.append(f"{name} {_ends_in_words(xs, numbers)}")
-    if [*lines] != [y_name]:  # a single curve may be named by its axis
+    if [*lines] != [y_name]:  # the y axis may already name a single curve
         _put_legend(axes, words, lines)
     _open_frame(axes)
     axes.set_xlabel(words.escaped(x_name), parse_math=False, family=words.fonts)
@@ -270,7 +268,7 @@ def _put_map(
 ) -> tuple[list[Label], list[Stroke]]:
     """Draw a grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
 
-    Returns the labels, and the strokes that they should avoid; a point is a stroke of length 0.
+    Returns labels to be placed, and strokes for them to avoid. A point is a stroke of length 0.
     """
     _cross(ax)
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
@@ -290,7 +288,7 @@ def _put_map(
 
 
 def _plane(into: Axes | None, points: AnyArray) -> Axes:
-    """Axes of equal scale that include the origin and some points (n, 2)."""
+    """Axes of equal scale that show the origin and points (n, 2)."""
     ax = axes_for(into, 5, 4.2)
     _cross(ax)
     ax.update_datalim(np.vstack([points, np.zeros(2)]))
@@ -316,7 +314,7 @@ def _open_frame(ax: Axes) -> None:
 def _arrows(
     ax: Axes, starts: AnyArray, vectors: AnyArray, colour: str, strength: float = 1
 ) -> None:
-    """Draw arrows; with less `strength` they are thinner, and lie above stronger ones."""
+    """Draw arrows. Arrows with less `strength` are thinner, and lie above stronger arrows."""
     ax.quiver(
         *starts.T,
         *vectors.T,
@@ -336,7 +334,7 @@ def _put_labels(
     """Lay out a figure's finished axes, and write each label near its point."""
     figure = panels[0][0].get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # once for all panels, since it takes long
+    figure.draw_without_rendering()  # only once for all panels, since this takes long
     for ax, labelled, strokes in panels:
         _label(ax, figure.dpi, words, labelled, strokes)
 
@@ -344,11 +342,11 @@ def _put_labels(
 def _label(
     ax: Axes, dpi: float, words: Words, labelled: Iterable[Label], strokes: Iterable[Stroke]
 ) -> None:
-    """Write labels near their points; if possible, they overlap neither each other nor strokes.
+    """Write labels near their points, away from each other and from the strokes if possible.
 
-    A thin line joins a label to its point if they are far apart.
+    A thin line joins a label to its point if the label is far away.
     """
-    pixels = dpi / 72
+    pixels = dpi / 72  # the size of a point, 1/72 inch, in pixels
     to_pixels = ax.transData.transform
     # Points along the strokes, at most three pixels apart.
     stroke_points = np.vstack(
@@ -384,8 +382,7 @@ def _label(
         )
         crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
         far = np.hypot(*offsets.T)
-        # The costs: overlapping a label is worst, then leaving the frame, crossing strokes, being
-        # far away.
+        # It is worst to overlap a label, then to leave the frame, to cross strokes, to be far away.
         best = int(np.argmin(1000 * overlaps + 500 * outside + 10 * crossed + far))
         note.xyann = tuple(offsets[best])
         is_far = far[best] > FAR + max(half) / pixels
@@ -394,12 +391,12 @@ def _label(
 
 
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
-    """A legend in the order of the curves' right ends, the highest first."""
+    """Draw a legend, in which the curve with the highest right end comes first."""
     drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
     drawn.sort(key=lambda item: -_last_finite(lines[item[0]]))
     legend = ax.legend(
         [line for _, line in drawn],
-        [str(n) for n in range(len(drawn))],  # matplotlib drops labels that start with _
+        [str(n) for n in range(len(drawn))],  # replaced below, as matplotlib drops labels like _x
         loc="upper left",
         bbox_to_anchor=(1, 1),
         frameon=False,
@@ -424,7 +421,7 @@ def _ends_in_words(xs: AnyArray, numbers: AnyArray) -> str:
 
 
 def _as_mapping(value: object, name: str, example: str, most: int) -> dict[str, Any]:
-    """Check a mapping from labels, and its number of entries, and return it as a dict."""
+    """Return a mapping from labels as a dict; raise if it has another type or too many entries."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
             f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"
@@ -440,7 +437,7 @@ def _as_vectors(value: object, name: str) -> dict[str, AnyArray]:
 
 
 def _as_affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
-    """A matrix and its bias, by default 0."""
+    """Split a value into a matrix and a bias, which is 0 by default."""
     if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) == 2:
         W, b = value
         return _as_finite(W, f"W of {name}", (2, 2)), _as_finite(b, f"b of {name}", (2,))
@@ -448,7 +445,7 @@ def _as_affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
 
 
 def _as_finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
-    """Finite numbers of a shape, as float64."""
+    """Convert to finite float64 numbers of this shape."""
     numbers = _as_reals(value, name)
     check_shape(numbers, shape, name, ", for the plane's two axes")
     if not np.isfinite(numbers).all():
@@ -464,7 +461,7 @@ def _as_row(value: Any, name: str) -> AnyArray:
 
 
 def _as_reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """Real numbers as float64, in the range that matplotlib can draw."""
+    """Convert real numbers to float64; raise if matplotlib can't draw such large numbers."""
     numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
         raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
@@ -472,7 +469,7 @@ def _as_reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
 
 
 def _axis(value: Sequence[object] | None, count: int, of: str) -> Axis:
-    """An axis with labels, by default numbers."""
+    """An axis with the given labels, or with indices by default."""
     names = () if value is None else labels(value, count, of)
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 

@@ -1,7 +1,7 @@
-"""Pictures with matplotlib: a step of one head, or a step of all heads.
+"""Pictures with matplotlib, of a step of one head or of all heads.
 
-Figures are created without pyplot, so none stays open. Tokens are drawn literally: `$`, `_` and
-`^` don't start a formula.
+Figures are created without pyplot, so no figure stays open. Tokens are drawn literally: `$`, `_`
+and `^` don't start a formula.
 """
 
 from __future__ import annotations
@@ -53,41 +53,36 @@ with importing_extra("plot"):
     from matplotlib.figure import Figure
     from matplotlib.ticker import AutoLocator, ScalarFormatter
 
-# The most rows and columns of each head in the picture of all heads.
+# The largest number of rows and of columns of each head in the picture of all heads.
 TILE_SHOWN = 32
 
-# In inches, the size of a cell with a label beside it, and the width of a character.
+# The size of a cell that has a label beside it, and the width of a label's character.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# A title's line has at most TITLE_PER_INCH characters per inch of the figure's width, and at most
-# TITLE_PER_OPEN_INCH per inch beside the row labels and the rows' name, which takes AXIS_INCHES.
+# A title's line has at most TITLE_PER_INCH characters per inch of the figure, and at most
+# TITLE_PER_OPEN_INCH per inch to the right of the row labels and of AXIS_INCHES for an axis's name.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# The most rows and columns of an analysis without tokens as labels, such as GPT-2's 144 heads; and
-# the most columns if each cell has a token.
+# The largest number of an analysis's rows or columns without tokens, such as the logit lens's 25
+# points in GPT-2 or its 144 heads, and of columns with a token in each cell.
 NAMES_SHOWN, WORDS_SHOWN = 160, 16
 
-# For a token in a cell: its most characters, their size in points, and the width of a character.
+# The largest number of a token's characters in a cell, their size in points, and their width.
 WORD_LENGTH, WORD_POINTS, WORD_INCHES_PER_CHARACTER = 10, 7.5, 0.068
 
-# The largest size of a picture, and the smallest space for a label; with less, labels are skipped.
+# The largest size of a picture, and the smallest space for a label. Other labels are skipped.
 MAX_INCHES, MIN_INCHES = 24, 0.1
 
-# The font size of a label in points, per inch of its cell.
-LABEL_POINTS = 36
+LABEL_POINTS = 36  # the font size of a label, per inch of its cell
+FITS_A_COLUMN = 2  # the largest width of a column label that isn't rotated, such as 猫
+PIXELS = 2  # a saved picture's pixels for each pixel on the screen, so that text is sharp
 
-# Column labels up to this width, such as 猫, are not rotated.
-FITS_A_COLUMN = 2
-
-# Pixels in a saved picture for each pixel on the screen, so that text is sharp.
-PIXELS = 2
-
-# The metadata key for alt text, by file format; PDF has none.
+# The metadata key for alt text, by file format. PDF has no such key.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
 CHINESE_FONT = "a font with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
 
-# A note below pictures that are in English because no font has Chinese.
+# The note below a picture whose labels are in English because no font has Chinese.
 _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 
@@ -109,9 +104,9 @@ def drawing_in(language: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture(StdoutSafe):
-    """A picture; a notebook shows it if it is the last line of a cell."""
+    """A picture, which a notebook shows on the last line of a cell."""
 
-    axes: Axes  # matplotlib's Axes, into which you can draw
+    axes: Axes  # matplotlib's Axes; you can draw more into them
     alt: str  # alt text for screen readers
     _is_new_figure: bool
 
@@ -122,7 +117,7 @@ class Picture(StdoutSafe):
         return figure
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a .png, .svg or .pdf file; text in an SVG stays text."""
+        """Write the picture to a .png, .svg or .pdf file. Text in an SVG file stays text."""
         file = as_path(path)
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
@@ -142,7 +137,7 @@ class Picture(StdoutSafe):
         return self.alt
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
-        """The picture for a notebook; only text for Axes of the caller's figure."""
+        """The picture for a notebook; only a text if the figure is the caller's."""
         text = {"text/plain": repr(self)}
         if not self._is_new_figure:
             return text, {}
@@ -162,7 +157,7 @@ class Picture(StdoutSafe):
 def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
-    """One step of one head as a heatmap, with tokens along both axes."""
+    """Draw a step of one head as a heatmap, with tokens along both axes."""
     step = labelled_matrix(attention, name, "draw all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
@@ -181,7 +176,7 @@ def plot_table(
     tokens: slice | None,
     cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
-    """An analysis's numbers as a heatmap, with a token in each cell if `cells` has them."""
+    """Draw an analysis's numbers as a heatmap; `cells` may have a token for each cell."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in (rows, columns))
     return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells, most=NAMES_SHOWN)
 
@@ -198,11 +193,11 @@ def plot_matrix(
     cells: Sequence[Sequence[Token]] = (),
     most: int = TOKENS_SHOWN,
 ) -> Picture:
-    """Numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
+    """Draw numbers (m, n) as a heatmap, labelled along both axes; NaN is hatched.
 
-    `tokens` selects the tokens to show; None shows as many as fit. Other axes show at most `most`
-    indices. `cells` has tokens to write into the cells, if they fit. The default scale is
-    `Scale.of(array)`.
+    `tokens` selects the tokens to show; None shows as many as fit. `most` is the largest number of
+    indices of other axes. The tokens in `cells` are written into the cells if they fit. By default
+    the scale is `Scale.of(array)`.
     """
     scale = scale or Scale.of(array)
     axes = rows, columns
@@ -211,7 +206,7 @@ def plot_matrix(
         indices_of(x, tokens_shown if x.is_of_tokens else most, tokens) for x in axes
     ]
     height = min(INCHES_PER_LABEL, MAX_INCHES / max(map(len, indices)))
-    every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
+    every = math.ceil(MIN_INCHES / height)  # only every second, third, ... label may be drawn
     cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([*axes, *cell_axes], title)
     texts = [[label(text, WORD_LENGTH) for text in words.labels(axis)] for axis in cell_axes]
@@ -255,7 +250,7 @@ def plot_matrix(
     visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
     largest, cell = _largest(array[np.ix_(*visible)])
     by_axis = [*zip(axes, visible, cell, strict=True)]
-    # The axis of a vector's single row has no name, so it is left out.
+    # The single row of a vector has no name, so the alt text leaves it out.
     labelled = [
         (axis, shown_indices, n)
         for axis, shown_indices, n in by_axis
@@ -276,7 +271,7 @@ def plot_matrix(
 def plot_heads(
     title: str, layers: Sequence[Result], name: str, into: Axes | None, tokens: slice | None = None
 ) -> Picture:
-    """One step of all layers' heads: a row of small heatmaps for each layer; NaN is hatched."""
+    """Draw a step of all layers' heads, a row of small heatmaps for each layer; NaN is hatched."""
     known = per_head(layers[0])
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
@@ -304,7 +299,8 @@ def plot_heads(
     ax = axes_for(into, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
     _image(ax, array, words, WEIGHTS if is_weights else Scale.of(tiles))
-    # A cell extends by 0.5 to both sides of its index. Paper covers the empty rows and columns.
+    # A cell extends 0.5 to each side of its index. The paper's colour covers the empty rows and
+    # columns.
     for i in range(1, L):
         ax.axhspan(i * height - 1.5, i * height - 0.5, color=LIGHT.paper)
     for j in range(1, H):
@@ -317,21 +313,21 @@ def plot_heads(
     down = say("layer; in each, {rows} down", rows=say(rows.name))
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
-    largest, at = _largest(array)
+    largest, (row, column) = _largest(array)
     alt = say(
         "Heatmaps{of}: {layers} of {heads}; the largest is {largest} in layer {layer}, head {head}",
         of=in_title(title),
         layers=counted(L, "layer"),
         heads=counted(H, "head"),
         largest=largest,
-        layer=at[0] // height,
-        head=at[1] // width,
+        layer=row // height,
+        head=column // width,
     )
     return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
 def axes_for(into: Axes | None, width: float, height: float) -> Axes:
-    """The Axes to draw into: the caller's, or those of a new figure."""
+    """The Axes to draw into: the caller's Axes, or new Axes in a new figure."""
     if into is not None:
         check_kind(into, Axes, "ax")
         return into
@@ -347,7 +343,7 @@ def finish(
     omissions: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> Picture:
-    """Add the title with notes. The alt text has the `omissions`, but not the `hints`."""
+    """Add the title and notes. The alt text has the `omissions` too, but not the `hints`."""
     text = "\n".join(filter(None, [words.escaped(title), *omissions, *hints, words.note]))
     figure = ax.get_figure()
     assert figure is not None
@@ -363,7 +359,7 @@ def finish(
 
 
 def in_title(title: str) -> str:
-    """The title inside an alt text, " of ..."; "" without one."""
+    """The title as a part of an alt text, " of ..."; "" without a title."""
     return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
 
@@ -377,7 +373,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _omission_notes(
     axes: Sequence[Axis], indices: Sequence[Sequence[int | None]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Notes on what is left out, and a hint on how to show it, if that is possible."""
+    """Notes on what is left out, and a hint on how to show everything if that is possible."""
     words = filter(None, map(omission_note, axes, indices))
     has_gap = any(axis.name and None in shown for axis, shown in zip(axes, indices, strict=True))
     hints = [say(SHOW_ALL)] if tokens is None and has_gap else []
@@ -420,8 +416,8 @@ class Words:
     """Labels that the installed fonts can draw.
 
     A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
-    characters. Characters of the symbol that no font has are escaped; then `note` says so. `fonts`
-    begins with the default font.
+    characters. If no font has a character of the symbol either, the character is escaped, and
+    `note` says so. The first of the `fonts` is matplotlib's default.
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
@@ -449,7 +445,7 @@ class Words:
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Font families for the characters, the default first, and the characters without a font."""
+    """Font families for the characters, starting with the default, and the missing characters."""
     families = list(rcParams["font.family"])
     default = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(default) - {"\n"}
@@ -462,7 +458,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 
 def _known_fonts() -> list[font_manager.FontEntry]:
-    """matplotlib's fonts, sorted: plain fonts first, Simplified Chinese before other Chinese."""
+    """matplotlib's fonts: plain fonts first, and Simplified Chinese before other Chinese."""
 
     def order(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
         name = entry.name
@@ -475,7 +471,7 @@ def _known_fonts() -> list[font_manager.FontEntry]:
 
 @cache
 def _characters(path: str) -> frozenset[str]:
-    """The characters of a font file; none if it can't be read."""
+    """The characters of a font file; no characters if the file can't be read."""
     try:
         return frozenset(map(chr, font_manager.get_font(path).get_charmap()))
     except (OSError, RuntimeError):

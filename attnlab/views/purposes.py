@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnlab.errors import InvalidValueError, quoted
 
-# The keys are steps' names, with the parent's name if the purpose depends on it.
+# Purposes by a step's name, which follows its parent's name if the purpose depends on the parent.
 PURPOSES = {
     # inputs
     "ids": "The ids of the text's tokens: the model's only input.",

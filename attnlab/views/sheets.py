@@ -1,4 +1,4 @@
-"""One head as a spreadsheet: a sheet for each step, whose formulas use cells of earlier sheets."""
+"""One head as a spreadsheet: a sheet for each step, with formulas that use earlier sheets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ with importing_extra("sheets"):
     import xlsxwriter
     from xlsxwriter.utility import quote_sheetname, xl_range, xl_rowcol_to_cell
 
-# Larger workbooks take minutes to open.
+# The largest number of cells. Workbooks with more cells take minutes to open.
 MAX_CELLS = 1_000_000
 
-# Stands for -inf, which spreadsheets lack.
+# The number that stands for -inf, which spreadsheets lack.
 MINUS_INFINITY = -1e308
 
 NOTES = (
@@ -37,14 +37,15 @@ ONE_HEAD = "Write one head, such as with trace.head(0, 0).to_xlsx(path)"
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# The steps that are printed, each on a page. The print area of other sheets is an empty cell.
+# The steps that are printed, each on a page. The print area of other sheets, NOTHING, is an empty
+# cell, so these sheets print nothing.
 PRINTED = ("Q", "K", "V", "scores", "weights", "context")
 NOTHING = (2**20 - 1, 0, 2**20 - 1, 0)
 
 # Widths of columns in characters.
 LABEL_WIDTH, NUMBER_WIDTH = 14, 6.5
 
-# The formula of the cell at a row and column of a step.
+# A function from the row and column of a step's number to the formula of its cell.
 Formula: TypeAlias = Callable[[int, int], str]
 
 
@@ -99,7 +100,7 @@ def sheet_formulas(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
 
     def row_sum(i: int, j: int) -> str:
         row = sheets["masked_scores"].row(i)
-        return f"SUMPRODUCT(EXP({row}-MAX({row})))"  # SUM wouldn't take an array
+        return f"SUMPRODUCT(EXP({row}-MAX({row})))"  # SUM doesn't evaluate EXP cell by cell
 
     def softmax(i: int, j: int) -> str:
         return f"{cell('weights.exp')(i, j)}/{sheets['weights.row_sum'].cell(i, 0)}"
@@ -128,7 +129,7 @@ def sheet_formulas(sheets: Mapping[str, Sheet]) -> dict[str, Formula]:
 
 
 class Book:
-    """A workbook: a sheet of notes, then one for each step, labelled with tokens."""
+    """A workbook: a sheet of notes, then a sheet for each step, labelled with tokens."""
 
     def __init__(self, head: Any) -> None:  # an attention
         self.head, self.stream, self.cell_count = head, BytesIO(), 0
@@ -147,7 +148,7 @@ class Book:
         sheet.print_area(*NOTHING)
 
     def put_step(self, name: str) -> None:
-        """Write a step: as formulas if it is computed, as numbers if it is given or edited."""
+        """Write a computed step as formulas, and a given or edited step as numbers."""
         value, is_edited = getattr(self.head, name), self.head.is_edited(name)
         if not isinstance(value, np.ndarray | float) or (
             name == "memory" and value is self.head.X and not is_edited
@@ -163,7 +164,7 @@ class Book:
         self.put(name, heading, value, axes, self.formulas[name])
 
     def is_computed(self, name: str) -> bool:
-        """Whether a step has a formula; a scale has none if it was given, or if it is a layer's."""
+        """Whether a step has a formula. A scale has none if it is given or a layer's own scale."""
         if name == "scale":
             node = self.head._run.graph[self.head._path_of(name)]
             return node.step.equation is equations.scale and not node.always_select
@@ -200,7 +201,7 @@ class Book:
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
         sheet.set_column(0, 0, LABEL_WIDTH)
         sheet.set_column(FIRST_COLUMN, columns, NUMBER_WIDTH)
-        # A row or a number lacks axes, whose names are "".
+        # A row or a single number lacks axes: "" stands for a missing axis.
         row_axis, column_axis = ("", "", *axes.split(" "))[-2:]
         for column, text in enumerate(self._names(column_axis, columns), FIRST_COLUMN):
             sheet.write_string(FIRST_ROW - 1, column, text, self.bold_right)
@@ -215,14 +216,14 @@ class Book:
             for j, number in enumerate(numbers):
                 cell = FIRST_ROW + i, FIRST_COLUMN + j
                 sheet.write_formula(*cell, f"={formula(i, j)}", None, number)
-        last = FIRST_ROW + rows - 1, FIRST_COLUMN + columns - 1
-        sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, *last, self.masked)
+        last_cell = FIRST_ROW + rows - 1, FIRST_COLUMN + columns - 1
+        sheet.conditional_format(FIRST_ROW, FIRST_COLUMN, *last_cell, self.masked)
         sheet.fit_to_pages(1, 1)
         if name not in PRINTED:
             sheet.print_area(*NOTHING)
 
     def _names(self, axis: str, count: int) -> Sequence[str]:
-        """The labels along an axis."""
+        """The labels along an axis, which are empty for a missing axis."""
         return axis_of(self.head, axis, count).labels if axis else [""] * count
 
     def file_content(self) -> bytes:
@@ -241,7 +242,7 @@ def write_sheets(result: Any, path: FilePath) -> None:
         raise InvalidValueError(
             "a trace with cached keys can't be written as formulas. Trace the whole text"
         )
-    book = Book(result._fork())  # the fork keeps the steps, not the caller's result
+    book = Book(result._fork())  # a fork, so that the caller's result keeps no steps
     for name in result._table_steps:
         book.put_step(name)
     write_atomically(path, book.file_content())

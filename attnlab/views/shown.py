@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ShownResult(Result):
-    """The named steps of one computation, with their views. Views are imported on first use."""
+    """The named steps of one computation, with views, which are imported when they are used."""
 
     def to_dataframe(self, step: str = "") -> DataFrame:
         """Return a step as a labelled pandas DataFrame, see `Attention.to_dataframe`."""

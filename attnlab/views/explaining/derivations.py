@@ -1,7 +1,7 @@
 """How each equation computes one number: the formulas of an explanation's lines.
 
 The functions of `attnlab.equations` run on `Symbol`s instead of arrays, so that the formulas follow
-from the equations; only headings and the division into lines are declared here.
+from the equations. This module adds only the headings and the division into lines.
 
     derivation(equations.raw_scores)    one line: sum(Q[row, :] * K[column, :])
 """
@@ -24,7 +24,7 @@ from attnlab.views.explaining.formulas import Tree, is_leaf, leaves, substitute,
 
 OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
 
-# The axes of parameters that aren't matrices.
+# The number of axes of parameters that aren't matrices.
 AXES = {
     **dict.fromkeys(("b", "gain", "bias", "ids", "positions"), 1),
     **dict.fromkeys(("epsilon", "scale", "layer_number"), 0),
@@ -40,7 +40,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     def __init__(self, at: Callable[..., Tree], ndim: int) -> None:
         self.at, self.ndim = at, ndim
-        self.dtype = SimpleNamespace(type=float)
+        self.dtype = SimpleNamespace(type=float)  # equations call dtype.type(-math.inf)
 
     @classmethod
     def named(cls, name: str) -> Symbol:
@@ -51,7 +51,9 @@ class Symbol(NDArrayOperatorsMixin):
     def of(cls, value: Any) -> Symbol:
         if isinstance(value, cls):
             return value
-        literal = "-inf" if value == -np.inf else int(value) if value == int(value) else value
+        if value == -np.inf:
+            return cls(lambda: "-inf", 0)
+        literal = int(value) if value == int(value) else value  # 2.0 is written as 2
         return cls(lambda: literal, 0)
 
     @property
@@ -61,7 +63,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        rows = [0] * (self.ndim - 1)  # all rows have the length of the formula's first array
+        rows = [0] * (self.ndim - 1)  # any row, since all rows have the same length
         return (*rows, Symbol(lambda: ("len", next(leaves(self.at(*rows, ":")))), 0))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> Symbol:
@@ -78,9 +80,9 @@ class Symbol(NDArrayOperatorsMixin):
         return apply("if", *arguments) if function is np.where else NotImplemented
 
     def __getitem__(self, index: Any) -> Symbol:
-        if isinstance(index, Symbol):  # a row for each id
+        if isinstance(index, Symbol):  # such as W_E[ids], which has a row for each id
             return Symbol(lambda i, j: self.at(index.at(i), j), 2)
-        _, row, _ = index  # [..., -1, :]
+        _, row, _ = index  # such as [..., -1, :], the last row
         return Symbol(lambda j: self.at(row, j), 1)
 
     def swapaxes(self, *_: int) -> Symbol:
@@ -102,8 +104,8 @@ def apply(operation: str, *inputs: Any) -> Symbol:
     operands = [Symbol.of(x) for x in inputs]
 
     def at(*index: Any) -> Tree:
-        trees = [x.at(*index[len(index) - x.ndim :]) for x in operands]
-        factors = [tree for tree in trees if tree != 1]
+        trees = [x.at(*index[len(index) - x.ndim :]) for x in operands]  # x may have fewer axes
+        factors = [tree for tree in trees if tree != 1]  # 1 · x is written as x
         return factors[0] if operation == "*" and len(factors) == 1 else (operation, *trees)
 
     return Symbol(at, max(x.ndim for x in operands))
@@ -112,8 +114,8 @@ def apply(operation: str, *inputs: Any) -> Symbol:
 def _on_symbols() -> SimpleNamespace:
     """The equations, with functions of numbers replaced by functions of symbols.
 
-    math.sqrt needs a number, and `erf` computes with comparisons. So the equations are copied; the
-    copies look up these two functions, and each other, in `symbols` instead of their module.
+    `math.sqrt` and `erf` work only with numbers, so both are replaced. The equations are copied, so
+    that they find the replacements, and each other, in `symbols` instead of in their own module.
     """
     symbols = {
         **vars(equations),
@@ -140,13 +142,13 @@ class Formula:
 
     name: str  # the result's name in later lines; "" for the last line
     value: Any  # the result, as a symbol
-    heading: str = ""  # a template, in which {heading} is the step's heading; "" for the formula
-    where: Mapping[str, Tree] = field(default_factory=dict)  # a formula for each name in braces
+    heading: str = ""  # a template with {heading}, the step's heading; "" shows the formula itself
+    where: Mapping[str, Tree] = field(default_factory=dict)  # formulas of other names in braces
     note: str = ""  # a template for a note after the line
-    tree: Tree = ""  # the formula at [row, column], with the names of earlier lines
+    tree: Tree = ""  # the formula at [row, column], with names of earlier lines for their results
 
 
-# Returns an equation's formulas, given its parameters as symbols; None if it has only one formula.
+# A function from an equation's parameters, as symbols, to its formulas; None for a single formula.
 Formulas: TypeAlias = Callable[..., Sequence[Formula]] | None
 
 
@@ -199,7 +201,7 @@ def layer_norm(x: Symbol, gain: Symbol, bias: Symbol, epsilon: Symbol) -> list[F
     ]
 
 
-X = ("at", "hidden", "row", "column")
+HIDDEN = ("at", "hidden", "row", "column")  # the input of an activation function
 
 
 def gelu(x: Symbol) -> list[Formula]:
@@ -208,7 +210,7 @@ def gelu(x: Symbol) -> list[Formula]:
             "inside",
             on_symbols.tanh_argument(x),
             "√(2/π) (x + 0.044715 x³) = √(2/π) (1 + 0.044715 x²) x, of x = {x}",
-            {"x": X},
+            {"x": HIDDEN},
         ),
         Formula(
             "share",
@@ -225,7 +227,7 @@ def share_of_x(activation: str, share: str, description: str) -> Formulas:
     def lines(x: Symbol) -> list[Formula]:
         heading = "share of x = {x} that passes: " + description
         return [
-            Formula("share", getattr(on_symbols, share)(x), heading, {"x": X}),
+            Formula("share", getattr(on_symbols, share)(x), heading, {"x": HIDDEN}),
             Formula("", getattr(on_symbols, activation)(x), "{heading} = x · share"),
         ]
 
@@ -242,8 +244,8 @@ ACTIVATIONS: dict[Callable[..., Any], Formulas] = {
     equations.relu: None,
 }
 
-# Equations that only move numbers, so that there is no arithmetic to show. Q, K and V of all heads
-# are explained in one head, whose equation is affine.
+# Equations that only move numbers, so that there is no arithmetic to show. The Q, K and V of all
+# heads are explained in a single head.
 MOVING = (
     *(equations.identity, equations.W_U, equations.concat),
     *(equations.Q, equations.K, equations.V),
@@ -262,7 +264,7 @@ IN_LINES: dict[Callable[..., Any], Formulas] = {
 
 
 def computes(equation: Callable[..., Any] | None) -> TypeGuard[Callable[..., Any]]:
-    """Whether this is an equation that computes numbers, rather than moves them."""
+    """Whether this is an equation that computes numbers, rather than one that moves numbers."""
     is_equation = isinstance(equation, FunctionType) and equation.__module__ == equations.__name__
     return is_equation and equation not in MOVING
 
@@ -275,10 +277,7 @@ def formulas_of(equation: Callable[..., Any], *arguments: Any) -> Sequence[Formu
 
 
 def derivation(equation: Callable[..., Any], values: Mapping[str, Any]) -> tuple[Formula, ...]:
-    """The lines that compute one number, given the equation's parameters by name.
-
-    Only parameters that are flags, functions or None change the lines.
-    """
+    """The lines that compute one number. They depend on flags, functions and None in `values`."""
     known = {
         name: value
         for name, value in values.items()
@@ -292,7 +291,7 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
     values = dict(known)
     parameters = inspect.signature(equation).parameters
     arguments = [values[name] if name in values else Symbol.named(name) for name in parameters]
-    *_, last = declared = formulas_of(equation, *arguments)
+    declared = formulas_of(equation, *arguments)
     shown: list[Formula] = []
     names: dict[Tree, str] = {}
     for formula in declared:
@@ -300,17 +299,17 @@ def _derivation(equation: Callable[..., Any], *known: tuple[str, Any]) -> tuple[
         tree = substitute(whole, names)
         if shown and tree == shown[-1].name:  # the line before has the result (without dropout)
             continue
-        if formula is last or not is_leaf(tree):
+        if formula is declared[-1] or not is_leaf(tree):
             shown.append(replace(formula, tree=tree))
             names = {whole: formula.name, **names}
     return tuple(shown)
 
 
 def texts_and_operands(tree: Tree) -> list[Any]:
-    """A formula as a list of texts and of operands, [tree, whether it needs parentheses if < 0]."""
+    """Write a formula as texts and operands, [tree, whether a minus needs parentheses]."""
 
     def mark(operand: list[Any]) -> bool:
-        operand[1] = True
+        operand[1] = True  # `write` asks about the sign only where a minus needs parentheses
         return False
 
     parts = write(tree, lambda leaf: [leaf, False], mark)
@@ -318,7 +317,7 @@ def texts_and_operands(tree: Tree) -> list[Any]:
 
 
 def computing(root: type[Result]) -> list[Callable[..., Any]]:
-    """The equations of a class of results that compute numbers, and softmax for probabilities."""
+    """The equations of a class of results that compute numbers, and probabilities' softmax."""
     used = dict.fromkeys(step.equation for _, step in steps_below(root))
     return [*(equation for equation in used if computes(equation)), equations.softmax]
 
@@ -326,19 +325,20 @@ def computing(root: type[Result]) -> list[Callable[..., Any]]:
 def as_data(root: type[Result]) -> dict[str, Any]:
     """The derivations of a result's equations for the page, which has no dropout.
 
-    The keys are names of equations or activation functions; for the scale, they also say whether it
-    includes √Dk, and whether the layer's number.
+    The keys are the names of equations and activation functions. The scale has four keys: with or
+    without √Dk, and with or without the layer's number.
     """
     absent = dict.fromkeys(("dropout_mask", "score_bias"))
     cases: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         **{equation.__name__: (equation, {}) for equation in computing(root)},
         **{f.__name__: (equations.activated, {"activation": f}) for f in ACTIVATIONS},
     }
-    del cases["activated"], cases["scale_of_layer"]
+    del cases["activated"], cases["scale_of_layer"]  # their cases have other keys
     for has_root in (True, False):
-        for number in ({}, {"layer_number": None}):
-            name = f"scale_of_layer {has_root} {not number}".lower()
-            cases[name] = (equations.scale_of_layer, {"divide_by_sqrt_d": has_root, **number})
+        for has_number in (True, False):
+            flags = {"divide_by_sqrt_d": has_root} | ({} if has_number else {"layer_number": None})
+            name = f"scale_of_layer {has_root} {has_number}".lower()
+            cases[name] = (equations.scale_of_layer, flags)
     return {
         name: {
             "parameters": [*inspect.signature(equation).parameters],

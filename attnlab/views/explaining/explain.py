@@ -23,20 +23,20 @@ from attnlab.views.purposes import purpose
 # Probabilities aren't a step of the model, because they depend on the sampling settings.
 PROBABILITIES = "probabilities"
 
-# A choice along an axis, by an index or by a token's text; None for the default.
+# What chooses a number along an axis: an index, a token's text, or None for the default.
 Choice: TypeAlias = int | str | None
 
 # A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# The most columns of V in the table of a row.
+# The number of V's columns in the table of a row of weights.
 COLUMNS_SHOWN = 7
 
-# The kinds of axes by name; all others are components.
+# What an index along an axis is called, by the axis's name. On other axes it is a component.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
-# Titles of explanations with no, one or two positions; TITLES_OF if the first is a token or an id.
+# Titles of numbers with zero, one and two positions. TITLES_OF is for a first position in KINDS.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -50,10 +50,10 @@ def explain(
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
-    `token` chooses the row, by default the last token's, or a parameter's first row. `component`
-    chooses the number in the row. For weights and scores it is a key, by default all keys, and may
-    be given as `key`. For logits it is a token's id or text, by default the most probable token.
-    For other steps it is an index, by default 0.
+    `token` chooses the row: by default the last token's row, or a parameter's first row.
+    `component` chooses the number in the row. For weights and scores, `component` is a key, by
+    default all keys, and may be given as `key`. For logits it is a token's id or text, by default
+    the most probable token's. For other steps it is an index, by default 0.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
@@ -65,15 +65,15 @@ def explain(
     if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
-    if name == "rows_of_W_E":  # W_E under another name
+    if name == "rows_of_W_E":  # another name of the same parameter
         return explain(result, "W_E", token, component)
     result = result._fork()  # steps computed below aren't kept in the caller's result
     if is_probability:
         return explain_probability(result, axes, token, component)
-    if axes[0:1] == ["H"]:
+    if axes and axes[0] == "H":
         return explain_in_head(result, name, axes, token, component)
-    is_from_weights = name == "weights" or (component is None and is_computed(result, name))
-    if is_by_key and is_from_weights and "context" in result.steps:
+    explains_row = component is None and is_computed(result, name)
+    if is_by_key and (name == "weights" or explains_row) and "context" in result.steps:
         if len(result.scores_shape) > 2 or result.V.ndim > 2:
             raise error_for_several(result, "weights", result.scores_shape)
         query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
@@ -109,7 +109,7 @@ def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanati
 def explain_in_head(
     result: Any, name: str, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
-    """Explain a number of a step with all heads; components are numbered across the heads."""
+    """Explain a number of a step that has all heads. Its component counts across the heads."""
     if not is_computed(result, name) and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
@@ -157,7 +157,7 @@ def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> Inva
 
 
 def steps_to_weights(attention: Any) -> list[str]:
-    """The steps from raw_scores to weights in the order of the table, without absent steps."""
+    """The steps from raw_scores to weights, in the order of the table, without absent steps."""
     names = attention._table_steps
     first = next(n for n, name in enumerate(names) if attention.axes_of(name) == "Tq Tk")
     to_weights = names[first : names.index("weights") + 1]
@@ -170,7 +170,7 @@ def is_computed(result: Result, name: str) -> bool:
 
 
 def explain_weight(attention: Any, query: int, key: int) -> Explanation:
-    """Explain one weight, beginning with the dot product of query and key."""
+    """Explain one weight, starting with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
     earlier = {
         name: StepNumber.of(attention, name, (query, key) if attention.axes_of(name) else ())
@@ -209,7 +209,7 @@ def explain_weight(attention: Any, query: int, key: int) -> Explanation:
 
 
 def explain_row(attention: Any, query: int) -> Explanation:
-    """Explain a row of weights in a table of all keys, and the context in a table of the values."""
+    """Explain a row of weights by a table of all keys and a table of the values."""
     shown = steps_to_weights(attention)
     steps = {
         name: StepNumber.of(attention, name, (query, slice(None)))
@@ -221,13 +221,15 @@ def explain_row(attention: Any, query: int) -> Explanation:
             step.verify(step.expected)
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
     queries, keys = (axis.numbered_labels for axis in token_axes(attention))
-    maximum = int(steps["masked_scores"].stored.argmax())
+    best_key = int(steps["masked_scores"].stored.argmax())
+    maximum = float(steps["masked_scores"].stored[best_key])
     intermediate = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
-    for name, step in steps.items():  # the columns before the softmax
-        columns |= {} if name in ("dropout_mask", "weights") else columns_of(step)
+    for name, step in steps.items():
+        if name not in ("dropout_mask", "weights"):  # these columns come after the softmax
+            columns |= columns_of(step)
     columns |= {Message("- maximum"): intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
@@ -247,8 +249,8 @@ def explain_row(attention: Any, query: int) -> Explanation:
         "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
         "score minus it, and softmax is exp / sum of exp",
         scale=divisor,
-        maximum=Term(steps["masked_scores"].stored[maximum]),
-        key=keys[maximum],
+        maximum=Term(maximum),
+        key=keys[best_key],
     )
     context = attention.context[query]
     edited = [name for name in steps if attention.is_edited(name)]
@@ -261,7 +263,7 @@ def explain_row(attention: Any, query: int) -> Explanation:
         "query": query,
         "key": None,
         "scale": as_json(scale.stored),
-        "maximum": float(steps["masked_scores"].stored[maximum]),
+        "maximum": maximum,
         "row_sum": row_sum,
         "dropout_mask": None,
         **{name: as_json(step.stored) for name, step in steps.items()},
@@ -289,7 +291,7 @@ def terms(step: StepNumber, row: Any) -> list[Term]:
 
 
 def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
-    """The columns of a step: its numbers, and, if it is edited, the unedited numbers before."""
+    """The columns of a step: its numbers, after its unedited numbers if the step is edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
         unedited = Message("{name}, unedited", name=step.name)
@@ -298,7 +300,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
 
 
 def values_table(attention: Any, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
-    """The weights and V, with the weighted sum below; middle columns are left out if many."""
+    """A table of the weights and V, and the weighted sum; long rows of V are shortened."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}
     for step in context.values():

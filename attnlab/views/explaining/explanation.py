@@ -16,9 +16,8 @@ from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Table, align, display_width, wrap
 
-DIGITS = 5
-
-WIDTH = 88
+DIGITS = 5  # significant digits of a rounded number
+WIDTH = 88  # columns of text
 
 NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact.", digits=DIGITS)
 
@@ -29,9 +28,9 @@ class Term:
 
     value: Any  # float, int or bool
     name: str = ""  # such as "X[7, 3]"; "" for an intermediate result
-    path: str = ""  # the path of its step; "" for an intermediate result
+    path: str = ""  # the path of the number's step; "" if no step has the number
     index: tuple[int, ...] = ()
-    is_named: bool = False  # whether the text has its name instead of the number
+    is_named: bool = False  # whether the text shows the name instead of the number
 
     @property
     def is_negative(self) -> bool:
@@ -64,7 +63,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TermTable:
-    """A header and rows of cells, then footers."""
+    """A table: a header and rows of cells, then footers."""
 
     heading: str
     rows: Sequence[Parts]
@@ -75,9 +74,9 @@ class TermTable:
 class Explanation(StdoutSafe):
     """The arithmetic of a number; `print` shows it."""
 
-    title: str  # the number that is explained
-    purpose: str  # the purpose of its step
-    numbers: dict[str, Any]  # the printed numbers, unrounded, by the step's name
+    title: str  # what is explained
+    purpose: str  # what the number's step is for
+    numbers: dict[str, Any]  # the printed numbers, unrounded, by step
     lines: Sequence[Line | TermTable]
 
     @property
@@ -97,7 +96,7 @@ class Explanation(StdoutSafe):
             else:
                 rows, feet = ([[*map(translate, row)] for row in x] for x in (line.rows, line.feet))
                 table = fold([*rows, *feet], width)
-                blocks += [[*heading, *table], []]
+                blocks += [[*heading, *table], []]  # a table stands between empty lines
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:
@@ -127,7 +126,7 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
     lines: list[str] = []
     start = 1
     while start < len(widths):
-        stop, used = start + 1, widths[0] + 2 + widths[start]
+        stop, used = start + 1, widths[0] + 2 + widths[start]  # 2 spaces are between columns
         while stop < len(widths) and used + 2 + widths[stop] <= width:
             used += 2 + widths[stop]
             stop += 1

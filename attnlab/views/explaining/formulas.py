@@ -2,8 +2,8 @@
 
     stream[row, column] + kept    ("+", ("at", "stream", "row", "column"), "kept")
 
-A formula is a number, a name, or a tuple of an operation and its operands; the page gets it as
-JSON. `attnlab.views.explaining.derivations` makes formulas.
+A formula is a number, a name, or a tuple of an operation and its operands. The page gets formulas
+as JSON. `attnlab.views.explaining.derivations` makes formulas.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from attnlab.erf import erf
 
-# An indexed array, ("at", name, *index); a name or an indexed array.
+# An indexed array is ("at", name, *index). A leaf is a name or an indexed array.
 Indexed: TypeAlias = tuple[Any, ...]
 Leaf: TypeAlias = str | Indexed
 
-# A number, a leaf, or an operation and its operands.
+# A tree is a number, a leaf, or an operation and its operands.
 Tree: TypeAlias = int | float | Leaf
 
-# Constants, with their symbols.
+# The values and symbols of named constants.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
 # The rounding error of numbers near 0, in units of epsilon, is the smallest normal float32.
@@ -63,7 +63,7 @@ class Rounded(NamedTuple):
 
 
 def with_rounding(value: Any, bound: Any) -> Rounded:
-    """The result of an operation that rounds, given the error bound of its operands."""
+    """The result of an operation that rounds; `bound` is the error that its operands bring in."""
     magnitude = np.where(np.isfinite(value), np.abs(value), 0.0)
     return Rounded(value, bound + magnitude + SMALLEST)
 
@@ -90,7 +90,7 @@ def power(a: Rounded, n: Rounded) -> Rounded:
 
 
 def sum_(a: Rounded) -> Rounded:
-    magnitude = np.abs(a.value).sum(axis=-1)  # bounds every partial sum, each of which rounds
+    magnitude = np.abs(a.value).sum(axis=-1)  # a bound of every partial sum, which is rounded too
     bound = np.broadcast_to(a.bound, np.shape(a.value)).sum(axis=-1)
     return with_rounding(a.value.sum(axis=-1), bound + magnitude)
 
@@ -102,7 +102,7 @@ def maximum(a: Rounded) -> Rounded:
 def with_derivative(
     function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """Make a function of `Rounded` numbers from f(x) and its derivative, a function of x, f(x)."""
+    """Make a function of `Rounded` numbers from a function f(x) and its derivative d(x, f(x))."""
 
     def evaluate(x: Rounded) -> Rounded:
         value = function(x.value)
@@ -117,7 +117,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
     "*": multiply,
     "/": divide,
     "**": power,
-    "maximum": lambda a, b: Rounded(np.maximum(a.value, b.value), a.bound),
+    "maximum": lambda a, b: Rounded(np.maximum(a.value, b.value), a.bound),  # b is exact, as 0 is
     "sum": sum_,
     "max": maximum,
     "len": lambda a: Rounded(np.shape(a.value)[-1]),
@@ -133,7 +133,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 
 # ---- writing -------------------------------------------------------------------------------------
 
-# Operator precedence. Operands of functions and powers (HIGHEST) always need parentheses.
+# The precedence of operators. HIGHEST puts the operand of a prefix or power in parentheses.
 PRECEDENCE = {"if": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 HIGHEST = 5
 OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / "}
@@ -141,7 +141,7 @@ POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
 PREFIXES = {"sqrt": "√", "exp": "e^"}
 FUNCTION_NAMES = {"maximum": "max"}
-VALUES = ("sum", "len", "max")  # operations written as their value
+VALUES = ("sum", "len", "max")  # operations whose value is written instead
 
 
 def write(
@@ -149,9 +149,9 @@ def write(
 ) -> list[Any]:
     """Write a formula as parts of text.
 
-    `leaf` returns what to write for a name or an indexed array. `is_negative` says whether that
-    starts with a minus, and so needs parentheses. `outer` is the precedence of the surrounding
-    operation, 2 or more after any binary operator.
+    `leaf` returns the text of a name or an indexed array. `is_negative` says whether this text
+    starts with a minus, which needs parentheses after an operator. `outer` is the precedence of the
+    surrounding operation; it is at least 2 after a binary operator.
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]
@@ -178,6 +178,7 @@ def write(
         parts = [*part(operands[0], HIGHEST), POWERS[operands[1]]]
     else:
         left, right = operands
-        after = precedence + (operation in "-/")  # a - (b - c) keeps its parentheses
+        # a - (b - c) needs parentheses, a + (b + c) doesn't.
+        after = precedence + 1 if operation in ("-", "/") else precedence
         parts = [*part(left, precedence), OPERATOR_TEXTS[operation], *part(right, max(after, 2))]
     return ["(", *parts, ")"] if precedence < outer else parts

@@ -28,12 +28,12 @@ from attnlab.views.explaining.formulas import (
 )
 from attnlab.views.labelled_step import index_label
 
-# Sums of up to MAX_FULL_PRODUCTS products, or MAX_FULL_TERMS other terms, are written in full. Of a
-# longer sum, only the TERMS_SHOWN largest terms are written.
+# A sum is written in full if it has at most MAX_FULL_PRODUCTS products or MAX_FULL_TERMS other
+# terms. Of a longer sum, only the TERMS_SHOWN largest terms are written.
 MAX_FULL_PRODUCTS, MAX_FULL_TERMS, TERMS_SHOWN = 12, 64, 8
 
-# The allowed difference from the stored number, in units of `Rounded.bound`, and relative to the
-# number. Both are smaller than the printed digits show.
+# The allowed difference from the stored number is NOISE times `Rounded.bound` plus RELATIVE times
+# the number. Both are too small to be seen in the printed digits.
 NOISE, RELATIVE = 8.0, 1e-5
 
 
@@ -68,19 +68,19 @@ class StepNumber:
 
     @cached_property
     def indices(self) -> dict[str, Any]:
-        """The indices `row` and `column` in formulas."""
+        """The values of `row` and `column` in formulas."""
         names = ("row", "column")[-len(self.index) :] if self.index else ()
         indices: dict[str, Any] = dict(zip(names, self.index, strict=True))
         return indices | {"row": indices["row"] - self.rows_cached} if self.rows_cached else indices
 
     @property
     def rows_cached(self) -> int:
-        """The number of rows of K or V that come from the cache."""
+        """The number of rows of K or V that come from the cache. K = affine(x, W, b) is new."""
         is_extended = self.name in ("K", "V") and "x" in self.needs
         return int(self.result.tokens_before) if is_extended else 0
 
     def name_in_formula(self, parameter: str) -> str:
-        """The name that one of the equation's parameters has in the step's formula."""
+        """What the step's formula calls one of the equation's parameters."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
         if name == "memory" and value is getattr(self.result, "X", None):  # self-attention
@@ -117,7 +117,8 @@ class StepNumber:
         if parent_path != self.result.path or name not in self.result.steps:
             return ""
         axes: list[str] = self.result.axes_of(name).split()
-        return str(axes[tree.index(":") - len(tree)])
+        from_end = tree.index(":") - len(tree)  # the tree begins with "at" and the name
+        return str(axes[from_end])
 
     # ---- computing -------------------------------------------------------------------------------
 
@@ -142,13 +143,13 @@ class StepNumber:
         return Rounded(np.float64(tree))
 
     def bound_of(self, tree: Leaf) -> Any:
-        """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
+        """The rounding error of an input that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not self.result._run.is_long:
             return 0.0
         if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # another result's step
             return 0.0
-        # In a long text, steps with a number for each query and key are computed in blocks, which
-        # may round differently.
+        # In a long text, steps with a number for each query and key are computed in blocks of rows,
+        # which may round differently than the whole array does.
         is_by_key = self.result.axes_of(tree[1]) == "Tq Tk"
         if not is_by_key or not computes(self.result.steps[tree[1]].equation):
             return 0.0
@@ -171,9 +172,9 @@ class StepNumber:
         return self.evaluations[-1][1]
 
     def verify(self, expected: Rounded) -> Any:
-        """Return the equation's result; raise DisagreementError unless the formulas' result agrees.
+        """Return the equation's result if the formulas' result agrees; else raise.
 
-        If an edit of the whole array changed this number, return the formulas' result.
+        If an edit of the array that contains this step changed it, return the formulas' result.
         """
         result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
@@ -186,7 +187,7 @@ class StepNumber:
         if self.is_in_edited_array:
             self.numbers["unedited"] = {self.name: as_json(result)}
             return result
-        first, name = int(np.argmin(agrees)), self.name  # the first that disagrees
+        first, name = int(np.argmin(agrees)), self.name  # argmin finds the first False
         if np.ndim(agrees):
             name += f" of {index_label(self.result, 'Tk', first, np.size(agrees))}"
         raise DisagreementError(
@@ -203,7 +204,7 @@ class StepNumber:
     # ---- writing ---------------------------------------------------------------------------------
 
     def name_of(self, tree: Leaf) -> str:
-        """The name of a number in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
+        """The name of a number in NumPy's notation, such as X[7, 3]; X[7, i] stands for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
         letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
@@ -211,7 +212,7 @@ class StepNumber:
         return element_name(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Leaf, *, is_named: bool = False) -> Term:
-        """A number in a formula as a term; the numbers of steps are added to `numbers`."""
+        """Make a term of a number in a formula; add the numbers of steps to `numbers`."""
         match tree:
             case ("max", row):
                 (largest,) = self.terms(row, [int(self.numbers_at(row).argmax())])
@@ -230,7 +231,7 @@ class StepNumber:
         return Term(value, name, path, index, is_named)
 
     def terms(self, row: Indexed, picked: Sequence[int] | None = None) -> list[Term]:
-        """The numbers of a row as terms, or those at the `picked` indices."""
+        """The numbers of a row as terms: all numbers, or only at the `picked` indices."""
         index, path = self.index_of(row), self.needs[row[1]][0]
         name, numbers = self.name_in_formula(row[1]), np.asarray(self.numbers_at(row), np.float64)
         terms = []
@@ -240,7 +241,7 @@ class StepNumber:
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with numbers instead of names, up to "= "; a single number keeps its name."""
+        """A formula with numbers in place of names, then "= ". A single name is kept."""
         if tree in CONSTANTS:
             return []
         if is_leaf(tree):
@@ -284,7 +285,7 @@ def element_name(name: str, index: Sequence[Any]) -> str:
 
 
 def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | TermTable]:
-    """The lines that explain a number; with `all_products`, long sums are written in full too."""
+    """The lines that explain a number. `all_products` lists every product of a long sum."""
     is_step = step.name in step.result.steps
     heading = step.result._heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
     if callable(step.stored):
@@ -318,13 +319,13 @@ def copy_parts(step: StepNumber) -> Parts:
     shape = np.shape(source)
     assert step.equation is not None
     move = partial(step.equation, **{name: value for name, (_, value) in other_needs})
-    # The equation only moves numbers. Applied to the indices of each axis, it shows from where.
+    # The equation moves indices as it moves numbers, which shows where this number comes from.
     indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
     index = tuple(int(move(axis)[step.index]) for axis in indices)
     number = source[index] if index else source
     parent_path, _, name = path.rpartition(".")
     origin = element_name(name if parent_path == step.result.path else path, index)
-    # If an edit of the whole array replaced this number, the edited number is used.
+    # The numbers differ if an edit of the array that contains this step replaced the number.
     computed = step.computed if number == step.stored else step.verify(Rounded(np.float64(number)))
     result = step.result_of(computed)
     return [Term(as_json(number), origin, path, index, is_named=True), " = ", *result]
@@ -365,9 +366,9 @@ def placeholder(step: StepNumber, tree: Tree) -> str | Message:
 
 
 def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
-    """The terms of a sum, or only the largest ones, and the values for the heading."""
+    """The terms of a sum, all or only the largest, and the values for the heading's names."""
     terms = step.value(tree).value
-    (row, *_) = leaves(tree)
+    (row, *_) = leaves(tree)  # such as masked_scores[row, :]
     terms = terms[np.isfinite(step.numbers_at(row))]  # masked keys aren't listed
     shown, note = terms, Message("")
     if len(terms) > MAX_FULL_TERMS:
@@ -389,7 +390,7 @@ def products(
     result: Parts,
     all_products: bool,
 ) -> TermTable:
-    """A sum of products as a table; of many products, the largest and the sum of the others."""
+    """A table of the products in a sum: all, or the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
