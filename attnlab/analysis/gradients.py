@@ -172,7 +172,7 @@ class GradientRun(Run):
             d_head = equations.head_slice(d_layer, node.number, n_head)
             W = self.forward.value(f"{head_prefix}W_{name}")
             through.append(affine_x(W, d_head[..., -n_rows:, :]))
-        return reduce(np.add, reversed(through))
+        return reduce(np.add, reversed(through))  # the order fixes the rounding
 
     def _through_projections(self, layer_prefix: str) -> Array:
         """The gradient of a block's X through Q, K and V, which one matrix product computes."""

@@ -53,8 +53,7 @@ HEADS = "blocks.*.attention.heads.*.context"
 # row differs starts a new batch.
 MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
-# The number of strongest parts that a table lists with their standard errors.
-PARTS_SHOWN = 10
+PARTS_SHOWN = 10  # the number of strongest parts that a table lists with their errors
 
 # The path of a step, and the rows of the step that are patched.
 Patch = tuple[str, slice]

@@ -124,11 +124,11 @@ def path_patch(
     --------
     >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", target=" dog")
     """
-    names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
-    if not names:
+    patterns: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
+    if not patterns:
         raise InvalidValueError("receiver must have at least one path; got an empty list")
-    for name in names:
-        check_endpoint(name, RECEIVERS, "receiver")
+    for pattern in patterns:
+        check_endpoint(pattern, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
     recompute_mlps = as_flag(recompute_mlps, "recompute_mlps")
     baselines: Any
@@ -147,7 +147,7 @@ def path_patch(
             )
         trace = corrupted
         measure, description, _ = parse_metric(clean, target, at)
-        receivers = [path for name in names for path in expand(trace, name)]
+        receivers = [path for pattern in patterns for path in expand(trace, pattern)]
         paths = expand(trace, sender)
         effects = np.empty((1, len(paths)))
         with progress_bar(progress, total=len(paths), unit="run") as bar:
@@ -160,7 +160,7 @@ def path_patch(
     result.title = Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,
-        receiver=", ".join(names),
+        receiver=", ".join(patterns),
         target=description,
         note=trace._note,
     )

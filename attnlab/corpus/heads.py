@@ -182,7 +182,8 @@ class TextSums:
         top["strength"] = run_sums.max(axis=1)
         top["number"], top["start"], top["end"] = self._number, start, start + length
         lines = top["lines"][:, :count]
-        lines["query"], lines["key"] = start[:, np.newaxis] + chosen // T, chosen % T
+        lines["query"] = start[:, np.newaxis] + chosen // T  # `chosen` counts along (length, T)
+        lines["key"] = chosen % T
         for name, numbers in (("weight", rows.reshape(H, -1)), ("excess", by_line)):
             lines[name] = np.take_along_axis(numbers, chosen, axis=1)
         return top
@@ -198,6 +199,7 @@ class TextSums:
         rows = np.concatenate([self.rows, self._rows])
         counts = np.concatenate([self.counts, self._counts])
         sums = np.concatenate([self.sums, sums.T])
+        # Rows of the same bin or pair are added.
         self.rows, inverse = np.unique(rows, return_inverse=True)
         self.counts = np.bincount(inverse, counts)
         self.sums = np.zeros((len(self.rows), self.plan.heads))

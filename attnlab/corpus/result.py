@@ -24,9 +24,7 @@ from attnlab.support.messages import Message
 from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.tables import Columns, Heading, Paragraph, Table, cell, header, label
 
-# The file that a run writes into its directory.
-RESULT = "atlas.safetensors"
-
+RESULT = "atlas.safetensors"  # the file that a run writes into its directory
 CHARACTERS_SHOWN = 60  # characters of a passage
 
 

@@ -121,9 +121,9 @@ def atlas(
         if not any(map(is_per_head, task.measures)):
             raise InvalidValueError("heads=True needs a measure of heads, such as 'first'")
         task, chunks = planned(task, chunks)
-    count = len(texts) if isinstance(texts, Sized) and corpus is None else None
+    n_texts = len(texts) if isinstance(texts, Sized) and corpus is None else None
     with one_thread(), contextlib.closing(tallies(task, executor, path, chunks)) as results:
-        total = added_up(Tally(task.columns, task.plan), results, count, progress)
+        total = added_up(Tally(task.columns, task.plan), results, n_texts, progress)
         with using_language(ENGLISH):  # the description is stored in English; titles translate it
             description = repr(loaded)
         about = {
@@ -146,17 +146,17 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
     """Choose the token pairs to tally from the first texts; return the task and all chunks."""
     config = task.model.config
     read, texts = list[Chunk](), list[list[Ids]]()
-    count = 0  # of pairs
+    n_pairs = 0
     for chunk in chunks:
         read.append(chunk)
         for text in chunk.texts:
             with contextlib.suppress(AttnlabError):
                 texts.append([])
                 for _, ids in task.windows(text):
-                    if count < PAIRS_READ:
+                    if n_pairs < PAIRS_READ:
                         texts[-1].append(ids)
-                        count += max(len(ids) ** 2 // 2, 64)  # tiny texts mustn't count for nothing
-        if count >= PAIRS_READ:
+                        n_pairs += max(len(ids) ** 2 // 2, 64)  # tiny texts must count, too
+        if n_pairs >= PAIRS_READ:
             break
     heads, width = config.n_layer * config.n_head, config.n_embd // config.n_head
     pairs = common_pairs(texts, config.vocab_size, heads)
@@ -164,13 +164,13 @@ def planned(task: Task, chunks: Iterator[Chunk]) -> tuple[Task, Iterator[Chunk]]
     return replace(task, plan=plan), chain(read, chunks)
 
 
-def added_up(total: Tally, results: Iterable[Tally], count: int | None, progress: bool) -> Tally:
+def added_up(total: Tally, results: Iterable[Tally], n_texts: int | None, progress: bool) -> Tally:
     """Add all chunks' tallies to `total`, in order, with a progress bar.
 
-    The bar estimates the time left if `count`, the number of texts, is known.
+    The bar estimates the time left if the number of texts is known.
     """
     # The bar disappears if an error occurs before the first chunk is done.
-    with progress_bar(progress, total=count, unit=" texts", leave=False) as bar:
+    with progress_bar(progress, total=n_texts, unit=" texts", leave=False) as bar:
         for tally in results:
             total.add(tally)
             bar.set_postfix_str(f"{total.tokens:,} tokens", refresh=False)

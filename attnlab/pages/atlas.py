@@ -189,7 +189,8 @@ def _map(measure: Measured) -> Iterator[str]:
 def _legend(scale: Scale) -> str:
     """The scale's colours between its ends."""
     start = 0 if scale.is_signed else SHADES
-    cells = "".join(f'<i class="c{n}"></i>' for n in range(start, 2 * SHADES + 1, SHADES // 12))
+    step = SHADES // 12  # shows about 12 colours on each side of zero
+    cells = "".join(f'<i class="c{n}"></i>' for n in range(start, 2 * SHADES + 1, step))
     note = f" {say(scale.note)}" if scale.note else ""
     low, high = f"{scale.ticks[0]:.3g}", f"{scale.ticks[-1]:.3g}"
     return f'<p class="legend">{low} <span>{cells}</span> {high}{note}</p>'

@@ -31,8 +31,7 @@ PLAYGROUND = ("start/worker.js", "start/playground.js")
 WORDS = ("start/words.js",)
 ATLAS = ("start/atlas.js",)
 
-# The largest number of the text's characters in a page's header.
-EXCERPT_LENGTH = 200
+EXCERPT_LENGTH = 200  # the largest number of the text's characters in a page's header
 
 # The steps of a head that a reader can multiply by a factor of at most LARGEST_FACTOR: arrays of
 # numbers, but not masked_scores, since -inf times 0 is NaN.

@@ -63,7 +63,9 @@ def packs_of_file(trace: Trace) -> list[str]:
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
         *token_pass.packs_of_pass(trace),
-        *("stream", "story", "why"),
+        "stream",
+        "story",
+        "why",
         *(f"prediction.{position}" for position in predicted_positions(trace)),
     ]
 

@@ -142,7 +142,10 @@ def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:
 
 
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
-    """For each temperature, the sum over all but the n largest, and what each top-p leaves."""
+    """For each temperature, the sum over all but the n largest; for each top-p, what is left.
+
+    Of the tokens that top-p leaves, these are the number and the sum of probabilities.
+    """
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
     padding = -logits.size % BLOCK  # the numbers that fill the first block, with probability 0
     ascending = np.full(padding + logits.size, -np.inf)
@@ -152,13 +155,13 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
     # most the limit, (1 - top-p) of the total, which is too small to remove the largest.
     blocks = exponentials.reshape(len(temperatures), -1, BLOCK)
     sums = blocks.sum(axis=2)
-    ends = sums.cumsum(axis=1)
+    ends = sums.cumsum(axis=1)  # the sum up to the end of each block
     limits = (ends[:, -1:] * (1 - np.array(TOP_PS)))[..., np.newaxis]  # (temperatures, topPs, 1)
-    removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # whole blocks
+    removed = (ends[:, np.newaxis] <= limits).sum(axis=2)  # the number of blocks removed as a whole
     # The limit is reached within the first block that isn't removed as a whole.
     rows = np.arange(len(temperatures))[:, np.newaxis]
-    before = (ends - sums)[rows, removed][..., np.newaxis]
-    below = blocks[rows, removed].cumsum(axis=2) + before
+    before = (ends - sums)[rows, removed][..., np.newaxis]  # the sum of the removed blocks
+    below = blocks[rows, removed].cumsum(axis=2) + before  # the sum up to each token
     is_removed = below <= limits
     count = ascending.size - BLOCK * removed - is_removed.sum(axis=2)
     fraction = 1 - np.where(is_removed, below, before).max(axis=2) / ends[:, -1:]

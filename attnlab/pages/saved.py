@@ -378,9 +378,9 @@ def _knows(model: GPT2, text: str) -> bool:
 
 
 def _card(trace: Trace) -> dict[str, list[float]]:
-    """The weights in the table of a built-in model's card, by job: the heads', then uniform ones.
+    """The numbers of each job in a built-in model's card; {} for other models.
 
-    Other models have no card: the result is {}.
+    A job has the weight of each head, then the weight of uniform attention.
     """
     built_in = built_in_model(trace.parameters)
     if built_in is None:

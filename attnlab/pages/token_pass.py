@@ -68,8 +68,7 @@ MATRICES = (
 # column of each matrix of block 0.
 BUDGET = 300_000
 
-# The number of most probable next tokens whose columns of W_U are included.
-NEXT_TOKENS = 5
+NEXT_TOKENS = 5  # most probable next tokens whose columns of W_U are included
 
 
 def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
@@ -133,6 +132,7 @@ def columns(trace: Trace, path: str, start: int, stop: int) -> Iterable[AnyArray
     """The arrays of a parameter's pack "columns"."""
     W = at(trace, path)
     owner, _, name = path.rpartition(".")
+    # The bias of W_1 is b_1, and so on.
     bias = None if path == "W_U" else at(trace, f"{owner}.{name.replace('W', 'b')}")
     for column in range(start, stop):
         yield W[:, column]

@@ -88,7 +88,7 @@ def javascript(source: str, file: str) -> str:
     constants = [
         node
         for node in tree.body
-        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # TypeVar(...)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # no TypeVar
     ]
     known = {node.name for node in _functions(tree)} | _imported_names(tree)
     known |= _assigned_names(constants)

@@ -59,7 +59,7 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
     """Backpropagate through a block: d_output -> d_input and the parameters' gradients by path.
 
     mid = input + attention(LayerNorm(input)) and output = mid + MLP(LayerNorm(mid)): at each
-    residual connection the gradients of both paths are added. The paths start in the block.
+    residual connection the gradients of both terms are added. Paths look like "mlp.W_1".
     """
     attention, mlp = block.attention, block.mlp
 

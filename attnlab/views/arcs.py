@@ -49,8 +49,8 @@ class Shape(NamedTuple):
     least: float  # the smallest weight that has an arc
 
 
-SENTENCE = Shape(0.39, 0.36, 2.9, 0.23, 0.04, 0.004)
-SMALL = Shape(18, 0.3, 20, 2.2, 0.4, 0.08)
+SENTENCE = Shape(rise=0.39, steepness=0.36, highest=2.9, widest=0.23, thinnest=0.04, least=0.004)
+SMALL = Shape(rise=18, steepness=0.3, highest=20, widest=2.2, thinnest=0.4, least=0.08)
 
 
 class Place(NamedTuple):
@@ -75,8 +75,8 @@ def path_of(start: Place, end: Place, shape: Shape) -> str:
         first, last = (start.top, end.bottom) if is_above else (start.bottom, end.top)
         ys = first, (first + last) / 2, last
     points = (start.x, ys[0]), (start.x, ys[1]), (end.x, ys[1]), (end.x, ys[2])
-    one, *others = (f"{x:.4g} {y:.4g}" for x, y in points)
-    return f"M{one}C{','.join(others)}"
+    first_point, *others = (f"{x:.4g} {y:.4g}" for x, y in points)
+    return f"M{first_point}C{','.join(others)}"
 
 
 def _arcs(

@@ -159,7 +159,8 @@ def plot_step(
 ) -> Picture:
     """Draw a step of one head as a heatmap, with tokens along both axes."""
     step = labelled_matrix(attention, name, "draw all of them with trace.plot()")
-    rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
+    single_row = Axis("", range(1), tokens=(None,))
+    rows, columns = step.axes if len(step.axes) == 2 else (single_row, *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
         array[step.masked] = np.nan

@@ -139,6 +139,7 @@ class Book:
         self.bold = self.workbook.add_format({"bold": True})
         self.bold_right = self.workbook.add_format({"bold": True, "align": "right"})
         shown = {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
+        # Numbers below MINUS_INFINITY / 10 stand for -inf, since no other number is as small.
         self.masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         self.masked["format"] = self.workbook.add_format(shown)
         sheet = self.workbook.add_worksheet("notes")
@@ -153,7 +154,7 @@ class Book:
         if not isinstance(value, np.ndarray | float) or (
             name == "memory" and value is self.head.X and not is_edited
         ):
-            return  # the head doesn't have this input, or it is X
+            return  # the head doesn't have this input, or the memory is X
         axes = self.head.axes_of(name)
         if is_edited or not self.is_computed(name):
             self.put(name, name + (", edited" if is_edited else ""), value, axes)

@@ -29,8 +29,7 @@ Choice: TypeAlias = int | str | None
 # A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# The number of V's columns in the table of a row of weights.
-COLUMNS_SHOWN = 7
+COLUMNS_SHOWN = 7  # the number of V's columns in the table of a row of weights
 
 # What an index along an axis is called, by the axis's name. On other axes it is a component.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
@@ -242,9 +241,9 @@ def explain_row(attention: Any, query: int) -> Explanation:
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
     footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
-    (scaled,) = lines_of(scale)
-    assert isinstance(scaled, Line)
-    divisor = scaled.text if scale.equation else str(Term(scale.stored))
+    (scale_line,) = lines_of(scale)
+    assert isinstance(scale_line, Line)
+    divisor = scale_line.text if scale.equation else str(Term(scale.stored))
     summary = Message(
         "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
         "score minus it, and softmax is exp / sum of exp",

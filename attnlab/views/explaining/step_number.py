@@ -348,7 +348,7 @@ def line_of(
     parts = step.in_numbers(tree)
     note = [" (", Message(formula.note, **values), ")"] if formula.note else []
     if not formula.heading:
-        names = "".join(write(tree, step.name_of, lambda _: False))
+        names = "".join(write(tree, step.name_of, lambda _: False))  # no name starts with a minus
         return Line(f"{formula.name} = {names}", [*parts, *result, *note])
     return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
 
