@@ -22,7 +22,7 @@ PURPOSES = {
     "K_cache": "The keys of earlier tokens don't change, so they are cached.",
     "V_cache": "The values of earlier tokens don't change, so they are cached.",
     "dropout_mask": "In training, dropout sets random weights to 0, so that no token relies on a "
-    "single other one; the rest are scaled up.",
+    "single other token; the other weights are scaled up.",
     # into the residual stream
     "W_E": "Learned token embeddings: a row for each token of the vocabulary, independent of "
     "context.",
@@ -35,7 +35,7 @@ PURPOSES = {
     "embedding": "The start of the residual stream: token and position in one vector, which every "
     "block reads and adds to.",
     # a block's attention
-    "blocks.input": "The residual stream after the previous blocks; this one adds to it.",
+    "blocks.input": "The residual stream after the previous blocks, to which this block adds.",
     "residual": "The residual stream that attention reads, before LayerNorm.",
     "X": "The input of attention, a vector for each token.",
     "attention.X": "LayerNorm brings all vectors to one scale: mean 0 and variance 1, then a "
@@ -50,15 +50,15 @@ PURPOSES = {
     "b_K": "Learned: added to every key.",
     "W_V": "Learned projection from X to values: what a token passes on.",
     "b_V": "Learned: added to every value.",
-    "Q": "What a token looks for; compared with every key.",
-    "K": "What a token is found by; compared with queries.",
+    "Q": "What a token looks for: a vector that is compared with every key.",
+    "K": "What a token is found by: a vector that is compared with queries.",
     "V": "What a token passes on to the queries that attend to it.",
     "raw_scores": "Dot products are large where query and key point the same way, so each token "
     "gives the highest scores to tokens that have what it looks for.",
-    "scale": "A sum of Dk products grows like √Dk, so GPT-2 divides by it; otherwise, softmax "
-    "saturates in wide heads, and its gradients vanish.",
-    "scores": "Scaling keeps the scores of wide heads as small as those of narrow ones; with large "
-    "scores, softmax saturates, and its gradients vanish.",
+    "scale": "A sum of Dk products grows like √Dk, so GPT-2 divides by √Dk; otherwise, softmax "
+    "saturates in wide heads, and the gradients vanish.",
+    "scores": "Scaling keeps the scores of wide heads as small as the scores of narrow heads; with "
+    "large scores, softmax saturates, and the gradients vanish.",
     "masked_scores": "-inf becomes a weight of exactly 0, so masked tokens have no effect, and the "
     "other weights still sum to 1.",
     "weights": "Softmax turns scores into weights that are not negative and sum to 1; subtracting "
@@ -81,7 +81,7 @@ PURPOSES = {
     "vector; tokens don't interact here.",
     "activation": "The nonlinearity: without it, W_1 and W_2 would be one linear map.",
     "activated": "The activation function, without which W_1 and W_2 would be one linear map: "
-    "large inputs pass nearly unchanged, negative ones become nearly 0.",
+    "large inputs pass nearly unchanged, negative inputs become nearly 0.",
     "W_2": "Learned: a row for each neuron, what it adds to the stream when it activates.",
     "b_2": "Learned: added to every token by the MLP.",
     "mlp.output": "The sum of the rows of W_2, weighted by the activations: one vector for the "
@@ -90,9 +90,9 @@ PURPOSES = {
     "next block reads.",
     # out of the residual stream
     "final": "The final LayerNorm, so that logits don't depend on the norm of the stream.",
-    "W_U": "A column for each token of the vocabulary; in GPT-2, its row of W_E.",
-    "logits": "One number for each token of the vocabulary: the dot product with its column of "
-    "W_U.",
+    "W_U": "A column for each token of the vocabulary; in GPT-2, the token's row of W_E.",
+    "logits": "One number for each token of the vocabulary: the dot product of the final vector "
+    "with the token's column of W_U.",
     "next_logits": "The logits after the last token, all that is needed to continue the text.",
     "probabilities": "Softmax turns logits into probabilities, from which the next token is "
     "sampled.",

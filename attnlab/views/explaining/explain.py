@@ -246,7 +246,7 @@ def explain_row(attention: Any, query: int) -> Explanation:
     divisor = scale_line.text if scale.equation else str(Term(scale.stored))
     summary = Message(
         "scale = {scale}; the row's maximum is {maximum}, at key {key}; - maximum is the masked "
-        "score minus it, and softmax is exp / sum of exp",
+        "score minus the maximum, and softmax is exp / sum of exp",
         scale=divisor,
         maximum=Term(maximum),
         key=keys[best_key],
