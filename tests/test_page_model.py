@@ -346,6 +346,17 @@ def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     focused = page.evaluate("[document.activeElement.id, byId('prompt').selectionStart]")
     assert focused == ["prompt", len(BALL)]
     assert page.locator("#notice .blank").count() == 0
+    # On a phone, the notice covers an eighth of the screen; the focus unfolds it.
+    page.set_viewport_size({"width": 390, "height": 844})
+    ask(page, "The kangaroo met an archaeologist ")
+    until(page, "byId('notice').tabIndex === 0 && byId('notice').children.length === 2")
+    height = "byId('notices').offsetHeight"
+    folded = page.evaluate(height)
+    page.locator("#notice").focus()
+    until(page, f"{height} > {folded + 40} && byId('notice').tabIndex === -1")
+    page.locator("#language").focus()
+    page.locator("#language").press("Enter")
+    until(page, f"document.documentElement.lang === 'zh-Hans' && {height} < 844 / 6")
     (blank,) = pocket.tokenizer.encode(" ")  # as a next word
     assert page.evaluate(f"textIn(texts[0], {blank})") == "␣"
     # What is written after a blank begins with it.

@@ -135,13 +135,8 @@ def test_a_page_names_the_tokens_of_its_story(ball: Trace, monkeypatch: pytest.M
 def test_the_stream_has_the_norms_of_its_stops(ball: Trace) -> None:
     numbers = np.frombuffer(pack(ball, "stream"), "<f4").reshape(-1, 8)
     first, last = ball.blocks
-    for row, stop in (
-        (0, ball.embedding),
-        (1, first.mid),
-        (2, first.mlp.output),
-        (3, first.output),
-        (6, last.output),
-    ):
+    stops = {0: ball.embedding, 1: first.mid, 2: first.mlp.output, 3: first.output, 6: last.output}
+    for row, stop in stops.items():
         assert np.allclose(numbers[row], np.linalg.norm(stop, axis=-1), rtol=1e-5)
     assert len(numbers) == 7
 
@@ -184,9 +179,8 @@ def test_the_page_opens_on_the_head_that_tells_most(pocket: GPT2, ball: Trace, l
     page = look(ball)
     assert opened(page) == [1, 0] == [*most_telling(ball)]
     assert said(page) == SAID
-    assert page.locator(".stage-word .letters").all_inner_texts() == [
-        token.text for token in ball.tokens
-    ]
+    letters = page.locator(".stage-word .letters").all_inner_texts()
+    assert letters == [token.text for token in ball.tokens]
     page = look(pocket.trace(LIST))
     assert opened(page) == [*overview.head_to_describe(pocket.trace(LIST))]
     page = look(ball, "depth=look&layer=0&head=3")  # a link to a head comes first
@@ -209,9 +203,7 @@ def check_arcs(page: Any, weights: NDArray[np.float32], query: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
-def test_arcs_and_shares_are_a_heads_weights(
-    size: tuple[int, int], ball: Trace, look: Open
-) -> None:
+def test_arcs_and_shares_are_weights(size: tuple[int, int], ball: Trace, look: Open) -> None:
     page = look(ball, viewport={"width": size[0], "height": size[1]})
     for layer, head, query in ((1, 0, 7), (1, 2, 7), (0, 3, 4), (0, 1, 5)):
         choose_head(page, layer, head)
@@ -279,12 +271,9 @@ def test_next_words_fan_out_as_wide_as_their_probability(ball: Trace, look: Open
     page = look(ball)
     likely = ball.next_tokens(4)
     assert next_words(page) == [(one.text.strip(), percent(one.probability)) for one in likely]
-    widths = page.locator(".arcs .fan").evaluate_all(
-        "(all) => all.map((x) => Number(x.getAttribute('stroke-width')))"
-    )
-    assert widths[1] / widths[0] == pytest.approx(
-        likely[1].probability / likely[0].probability, rel=0.01
-    )
+    read = "(all) => all.map((x) => Number(x.getAttribute('stroke-width')))"
+    first, second, *_ = page.locator(".arcs .fan").evaluate_all(read)
+    assert second / first == pytest.approx(likely[1].probability / likely[0].probability, rel=0.01)
 
 
 def test_pieces_of_words_are_completed_in_a_saved_page(look: Open) -> None:
@@ -300,11 +289,9 @@ def test_pieces_of_words_are_completed_in_a_saved_page(look: Open) -> None:
     page = look(trace)
     words = page.locator(".next-words li")
     until(page, "document.querySelector('.completion') !== null")
-    shown = {token.text: words.nth(n) for n, token in enumerate(trace.next_tokens(4))}
-    completed = {
-        name: word.locator(".completion").all_inner_texts() for name, word in shown.items()
-    }
-    assert {name: texts[0] for name, texts in completed.items() if texts} == expected
+    texts = [word.locator(".completion").all_inner_texts() for word in words.all()]
+    completed = zip(trace.next_tokens(4), texts, strict=True)
+    assert {token.text: rest[0] for token, rest in completed if rest} == expected
     edited = trace.edited({"blocks.0.attention.heads.0.context": 0})
     assert prediction.completions(edited) == {}  # which fits only this text
 
@@ -334,7 +321,10 @@ RISES = [("cat", 0.3, 0.5), ("dog", 0.1, 0.06), ("hen", 0.02, 0.01)]
 def test_who_shares_what_a_word_loses(
     words: Any, unlisted: float, expected: str, ball: Trace, look: Open
 ) -> None:
-    assert look(ball).evaluate(EFFECT, [words, unlisted]).replace("\xa0", " ").endswith(expected)
+    page = look(ball)
+    assert page.evaluate(EFFECT, [words, unlisted]).replace("\xa0", " ").endswith(expected)
+    page.evaluate("setLanguage('zh')")
+    assert page.evaluate(EFFECT, [words, unlisted]).endswith("。")
 
 
 def test_of_one_token_what_is_silenced_is_told_from_what_is_edited(pocket: GPT2) -> None:
@@ -347,9 +337,7 @@ def test_of_one_token_what_is_silenced_is_told_from_what_is_edited(pocket: GPT2)
     assert silenced(lambda context: context / 2) == []
 
 
-def test_silenced_before_and_after_are_those_of_an_average_context(
-    pocket: GPT2, ball: Trace, look: Open
-) -> None:
+def test_silenced_shares_are_of_average_contexts(pocket: GPT2, ball: Trace, look: Open) -> None:
     page = look(ball)
     before = softmax(ball.next_logits.astype(np.float64))
     for layer, head in ((1, 0), (1, 2), (0, 1)):
@@ -385,9 +373,12 @@ def test_silenced_before_and_after_are_those_of_an_average_context(
     page.locator("#silence[aria-pressed=false]").wait_for()
     # Another head is chosen: nothing is silenced.
     page.locator("#silence").click()
-    choose_head(page, 1, 1)
+    done = "byId('done').textContent"  # a status, which disappears again
+    chosen = page.evaluate(f"(byId('every-head').children[5].click(), {done})")
+    assert chosen == "Head 0.1 is given back." not in said(page)
+    drawn(page)
     assert page.locator("#silence").get_attribute("aria-pressed") == "false"
-    assert "Head 0.1 is given back." in said(page)
+    until(page, f"{done} === ''")
 
 
 def test_silence_is_shown_at_temperature_1(ball: Trace, look: Open) -> None:
@@ -466,20 +457,16 @@ def test_predict_first_hides_what_comes_next(pocket: GPT2, ball: Trace, look: Op
 # ---- the row of the softmax ----------------------------------------------------------------------
 
 
-def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, look: Open) -> None:
+def test_the_row_of_the_softmax(pocket: GPT2, ball: Trace, look: Open) -> None:
+    """Each of its numbers leads to its arithmetic."""
     page = look(ball)
     head = ball.head(1, 0)
     page.locator("#said .its-share").press("Enter")
     until(page, "document.querySelectorAll('#softmax-row tbody tr').length === 8")
     until(page, "document.activeElement.className === 'its-share'")
     assert page.locator("#said .its-share").get_attribute("aria-expanded") == "true"
-    rows = page.locator("#softmax-row tbody tr").all()
-    values = np.array(
-        [
-            row.locator("data").evaluate_all("(all) => all.map((x) => Number(x.value))")
-            for row in rows
-        ]
-    )
+    read = "(all) => all.map((tr) => [...tr.querySelectorAll('data')].map((x) => Number(x.value)))"
+    values = np.array(page.locator("#softmax-row tbody tr").evaluate_all(read))
     scores = head.masked_scores[7].astype(np.float64)
     exponentials = np.exp(scores - scores.max())
     expected = [scores, exponentials, exponentials / exponentials.sum()]
@@ -497,9 +484,7 @@ def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, lo
     until(page, "document.activeElement.id === 'arithmetic-title'")
     assert title.inner_text().endswith("layer 1, head 0, query 3, key 2")
     chain = page.locator("#sums [data-step=scores] strong data").first
-    assert float(chain.evaluate("(x) => x.value")) == pytest.approx(
-        float(head.scores[3, 2]), abs=1e-4
-    )
+    assert abs(float(chain.evaluate("(x) => x.value")) - head.scores[3, 2]) < 1e-4
     page.keyboard.press("Escape")
     assert not title.is_visible()
     until(page, "document.activeElement.closest('tr')?.rowIndex === 3")  # the title's is 0
@@ -507,6 +492,11 @@ def test_the_row_of_the_softmax_leads_to_each_numbers_arithmetic(ball: Trace, lo
     until(page, "document.querySelector('#softmax-row').hidden")
     page.locator(".arcs .hit").last.dispatch_event("click")
     until(page, "!document.querySelector('#softmax-row').hidden")
+    # Of two texts, where “ball” is key 4 of the first and key 1 of the second, whose row it is.
+    page = look(ball, other=pocket.trace("The ball"))
+    page.locator("#said .its-share").click()
+    page.locator("#softmax-row tr").nth(2).locator("button").first.click()
+    assert page.evaluate("alignment.keys[selection.openCell.key]") == [4, 1]
 
 
 # ---- all heads -----------------------------------------------------------------------------------
@@ -561,21 +551,17 @@ def test_all_heads_are_small_drawings_with_a_bar_of_their_effect(ball: Trace, lo
 # ---- texts of many kinds -------------------------------------------------------------------------
 
 
-def test_of_a_long_text_the_last_words_and_those_looked_at_are_shown(
-    pocket: GPT2, look: Open
-) -> None:
+def test_of_a_long_text_the_telling_words_are_shown(pocket: GPT2, look: Open) -> None:
     trace = pocket.trace(" ".join([BALL, LIST, BALL, "the cat", LIST, BALL, LIST, BALL, LIST]))
     T = len(trace.tokens)
     page = look(trace)
     layer, head = opened(page)
     row = trace.head(layer, head).weights[-1]
-    shown = page.locator(".stage-word").evaluate_all(
-        "(all) => all.flatMap((x, n) => (x.hidden ? [] : [n]))"
-    )
+    visible = "(all) => all.flatMap((x, n) => (x.hidden ? [] : [n]))"
+    shown = page.locator(".stage-word").evaluate_all(visible)
     most = np.argsort(-row, kind="stable")[:12]
     assert shown == sorted({*range(T - 24, T)} | {int(j) for j in most if row[j] >= 0.01})
-    arcs = strong_arcs(page)
-    assert arcs.keys() == {j for j in shown[:-1] if row[j] >= 0.004}
+    assert strong_arcs(page).keys() == {j for j in shown[:-1] if row[j] >= 0.004}
 
 
 def test_one_token(odd: GPT2, look: Open) -> None:

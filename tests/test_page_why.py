@@ -162,7 +162,7 @@ def test_sums_without_bars_say_why(opened: Open, pocket: GPT2, kind: str) -> Non
         change(page, [scaling(1, 2, "scores", 2)])
     section = cell(page, 1, 2, 7, 1)
     assert "An edit replaced a step" in section.inner_text()
-    assert section.locator("table").count() == section.locator(".rivals").count() == 0
+    assert section.locator("table").count() == section.locator(".compared-with").count() == 0
     if kind == "saved":
         page = opened(pocket, trace.edited({f"{head}weights": lambda x: x / 2}), kind)
     else:
@@ -177,7 +177,7 @@ def test_the_other_key_is_chosen_and_parts_are_links(opened: Open, pocket: GPT2)
     trace = pocket.trace(BALL)
     page = opened(pocket, BALL, "playground")
     section = cell(page, 1, 2, 7, 1)
-    chips = section.locator(".rivals button")
+    chips = section.locator(".compared-with button")
     assert chips.all_inner_texts()[1:4] == ["The", "Ġchased", "Ġthe"]  # without the key itself
     assert chips.first.get_attribute("aria-pressed") == "true"
     chips.first.focus()
@@ -195,6 +195,6 @@ def test_the_other_key_is_chosen_and_parts_are_links(opened: Open, pocket: GPT2)
     assert page.evaluate("selection.query") == 7
     page = opened(pocket, BALL, "saved", viewport={"width": 390, "height": 844}, has_touch=True)
     section = cell(page, 1, 2, 7, 1)
-    section.locator(".rivals button").nth(4).tap()
+    section.locator(".compared-with button").nth(4).tap()
     until(page, "document.querySelector('.reasons').innerText.includes('than at')")
     assert agrees(section, trace, 1, 2, 7, 1, 4) > 1

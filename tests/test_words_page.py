@@ -326,13 +326,15 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     assert page.locator(".fan.before").count() == page.locator(".fan.after").count() == 3
     heads.nth(2).press("Enter")
     assert listed()[0] == "slept 60 %"
-    assert said(page).endswith("Head 0.1 is given back.")
+    assert page.evaluate("byId('done').textContent") == "Head 0.1 is given back."
     assert "rises from 60 % to 75 %: the head works against it." in said(page)
     heads.nth(3).press("Enter")  # what becomes of “slept” isn't known
     assert silence.count() == 0
     effects = {(0, 0): {"slept": 0.7, "sat": 0.05}}  # the head brings “sat”
     page = opened(weights_of(1, 1, 3, 3), ["the", "cat", "it"], next_words=NEXT, effects=effects)
     assert "“sat” falls from 25 % to 5 %, and “slept” rises from 60 % to 70 %." in said(page)
+    page = opened(weights_of(1, 1, 2, 2), ["a", "b"], next_words={" ": 0.5, "c": 0.2})
+    assert listed() == ["␣ 50 %", "c 20 %"]
     page = opened(weights_of(1, 1, 3, 3), ["the", "cat", "it"])
     assert silence.count() == page.locator(".next-words li").count() == 0
 

@@ -213,7 +213,7 @@ def _page(
         '<p id="said" role="status"></p><p id="seen"></p><div id="softmax-row"></div>'
         '<section><h2 id="every-head-title"></h2>'
         '<div id="every-head" role="group" aria-labelledby="every-head-title"></div>'
-        "</section></main>"
+        '</section></main><p id="done" role="status"></p>'
     )
     numbers = embedded(np.ascontiguousarray(weights, "<f4").tobytes())
     pack = f'<script type="text/plain" id="weights">{numbers}</script>'

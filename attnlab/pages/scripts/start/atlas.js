@@ -89,7 +89,7 @@ function topText({ text, from, strength, query, key, weight, promotes, tokens, l
     const named = [...rows[query].keys()].filter((j) => rows[query][j] > 0);
     stage.draw({ rowOf: (n) => rows[n], query, named, next: null });
   };
-  const stage = new Stage(element, { letters: LETTERS, choose: draw, openRow: () => {} });
+  const stage = new Stage(element, { letters: LETTERS, choose: draw, toggleRow: () => {} });
   const queries = tokens.map((token) => token.replace(/^Ġ/, " "));
   stage.show({ queries, keys: queries, isSelf: true, isCausal: true, hasNext: false });
   stage.words.forEach((word, n) => word.classList.toggle("earlier", n < earlier.length));
@@ -123,7 +123,7 @@ function fillDetails({ positions, distances, pairs, tops, writes }) {
 /** Show the details of the head that the address names, or of the first. "#beside" closes a head. */
 function showDetails() {
   const sections = [...document.querySelectorAll(".head")]; // in the order of the heads
-  // Not :target, which is set later.
+  // Not by the selector :target, which browsers update only after the event.
   const section = sections.find(({ id }) => location.hash === `#${id}`) ?? document.querySelector(".first");
   if (!section) return;
   fillDetails(description[sections.indexOf(section)]);

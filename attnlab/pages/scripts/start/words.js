@@ -2,8 +2,8 @@
 
 import { worthOf } from "../numbers/looks.js";
 import { readAttention } from "../sources/attention.js";
-import { spaceBetween } from "../sources/description.js";
 import { buttonOf, byId, keepHeight } from "../drawing/elements.js";
+import { announce } from "../drawing/files.js";
 import { Heads } from "../views/heads.js";
 import {
   effectInWords, givenBackInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
@@ -15,20 +15,19 @@ import { likeliestWords, Stage } from "../views/stage.js";
 class WordsPage {
   pointed = { query: null, head: null }; // shown instead of the selection
   isSilenced = false;
-  givenBack = null; // the silenced head that was given back because another one was chosen
   isRowOpen = false;
 
   constructor(shown) {
     this.shown = shown;
     this.stage = new Stage(byId("stage"), {
       choose: (i, isPressed) => this.#chooseQuery(i, isPressed),
-      openRow: this.#toggleRow,
+      toggleRow: this.#toggleRow,
     });
     this.heads = new Heads(byId("every-head"), {
       choose: (layer, head) => {
         this.#showTitle();
-        const givenBack = this.isSilenced ? this.selection : null;
-        this.#set({ isSilenced: false, givenBack, selection: { ...this.selection, layer, head } });
+        if (this.isSilenced) announce(givenBackInWords(this.selection));
+        this.#set({ isSilenced: false, selection: { ...this.selection, layer, head } });
       },
       point: (layer, head) =>
         this.#set({ pointed: { ...this.pointed, head: layer === null ? null : { layer, head } } }),
@@ -52,7 +51,7 @@ class WordsPage {
   /** Say what is drawn of all heads. described: the head that the page chose, if the reader hasn't chosen any. */
   #showTitle(described) {
     const tried = this.tried.length;
-    const word = tried ? this.shown.next[0].text.trim() : "";
+    const word = tried ? this.shown.next[0].text.trim() || "␣" : "";
     const { largest, longest } = this.heads;
     const isOther = described && (longest.layer !== described.layer || longest.head !== described.head);
     const values = { word, tried, largest, explainsChoice: isOther };
@@ -99,13 +98,10 @@ class WordsPage {
     );
   }
 
-  /** The next words to list; of a silenced head, those that are largest with it or without it. */
+  /** The next words to list; if the head is silenced, the most probable ones with it or without it. */
   #nextWords(compared) {
-    if (!this.isSilenced || !compared.length)
-      return (
-        this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null
-      );
-    return likeliestWords(compared);
+    if (this.isSilenced && compared.length) return likeliestWords(compared);
+    return this.shown.next?.map(({ text, probability }) => ({ text, before: probability, after: probability })) ?? null;
   }
 
   draw() {
@@ -124,14 +120,13 @@ class WordsPage {
       isChanged: this.isSilenced && hasEffect, isPointed,
     });
     const isAtEnd = query === shown.queries.length - 1;
-    const press = () => this.#set({ isSilenced: !this.isSilenced, givenBack: null });
+    const press = () => this.#set({ isSilenced: !this.isSilenced });
     keepHeight(byId("said"));
     byId("said").replaceChildren(
       ...look.words,
       ...(isAtEnd && hasEffect
         ? [...effectInWords(compared, { without: withoutInWords(place) }), " ", silenceButtonOf(press, this.isSilenced)]
         : []),
-      ...(this.givenBack ? [spaceBetween(), givenBackInWords(this.givenBack)] : []),
     );
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));

@@ -20,7 +20,7 @@ export let traces; // what is shown: one trace, or two to compare
 export let traceViews; // a view of each trace
 export let views; // the views of the traces and, of two traces that can be compared, their difference
 export let whyNoDifference; // in words; "" if there is a difference
-export let alignment; // {queries, keys}: for each one in any trace, its position in each trace, or null
+export let alignment; // {queries, keys}: for each query or key of any trace, its position in each trace, or null
 
 /** A text's tokens, for comparison: two models' ids may mean different tokens. */
 export const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
@@ -38,7 +38,7 @@ export function setTraces(descriptions) {
   const cached = traces.map((trace) => trace.cached);
   alignment = {
     queries,
-    keys: [ // those of cached tokens correspond by number, the others as the queries
+    keys: [ // cached tokens correspond by their number, and other keys as their queries do
       ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((count) => (n < count ? n : null))),
       ...queries.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
     ],
@@ -79,13 +79,7 @@ function traceOf(described, number) {
   const tokens = withWords(described.tokens, characters, words);
   const withNames = { ...described, tokens };
   return {
-    ...withNames,
-    ...namesOf(withNames),
-    described: withNames,
-    words,
-    number,
-    T,
-    Tk,
+    ...withNames, ...namesOf(withNames), described: withNames, words, number, T, Tk,
     name: "AB"[number],
     mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
     names: described.names ?? new Map(described.prediction.tokens.map((token) => [token[0], tokenOf(token)])), // by id
@@ -202,9 +196,7 @@ function viewOf(name, viewed, distinction = "") {
   const symbolIn = ({ symbol }) => symbol;
   return {
     name, distinction, traces: viewed, rows, columns, queries, keys, layers: first.layers, H: first.H,
-    T: rows.length,
-    Tk: columns.length,
-    isDifference: viewed.length === 2,
+    T: rows.length, Tk: columns.length, isDifference: viewed.length === 2,
     symbols: { queries: namesIn(queries, "tokens", symbolIn), keys: namesIn(keys, "keys", symbolIn) },
     words: { queries: namesIn(queries, "tokens", wordOf), keys: namesIn(keys, "keys", wordOf) },
   };
@@ -238,9 +230,9 @@ export const isLoaded = (view, { layer, head }) => hasHead(view, layer, head) &&
 export const nextTokenOf = (trace, position, id) =>
   tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
 
-/** The index in `alignment.queries` of a position in a trace. */
-export const queryOf = (trace, position) =>
-  alignment.queries.findIndex((positions) => positions[trace.number] === position);
+/** The index in `alignment.queries` of a position in a trace, and the index in `alignment.keys` of a key's. */
+export const queryOf = (trace, i) => alignment.queries.findIndex((positions) => positions[trace.number] === i);
+export const keyOf = (trace, j) => alignment.keys.findIndex((positions) => positions[trace.number] === j);
 
 /** A selection that this page can show: a link's values, limited to what the traces have. Invalid ones are left out. */
 export function clampedSelection({ step, ...linked }) {

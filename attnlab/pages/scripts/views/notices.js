@@ -75,5 +75,9 @@ function showNotice() {
 
 export function startNotice() {
   on("traces language isPredicting", showNotice);
+  // The notice can be focused if a part is folded: the focus unfolds it, see page.css.
+  const isFolded = (part) => part.scrollHeight > part.clientHeight + 1;
+  const markFolded = () => (byId("notice").tabIndex = [...byId("notice").children].some(isFolded) ? 0 : -1);
+  new ResizeObserver(markFolded).observe(byId("notice"));
   byId("show-anyway").addEventListener("click", () => document.body.classList.remove("strange"));
 }

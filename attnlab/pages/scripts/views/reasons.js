@@ -8,7 +8,7 @@ import { headOf } from "../sources/rows.js";
 import { openHead, setDepth } from "../state/actions.js";
 import { startEntry } from "../state/link.js";
 import { isLook, on, selection, setQuietly } from "../state/store.js";
-import { alignment, traces } from "../state/traces.js";
+import { alignment, keyOf, traces } from "../state/traces.js";
 import { barOf, rowOf, tokenElement } from "../drawing/draw.js";
 import { buttonOf, byId, exact, make, tableOf } from "../drawing/elements.js";
 import { cursorOf, focusHead, goToStep, selectPosition } from "../drawing/navigation.js";
@@ -19,7 +19,7 @@ function comparedCell(trace) {
   const { layer, head, query, key, other } = selection.openCell;
   const cell = { layer, head, query: alignment.queries[query][trace.number], key: alignment.keys[key][trace.number] };
   const compared = other === undefined ? null : alignment.keys[other][trace.number];
-  return { ...cell, other: compared === cell.key ? null : compared };
+  return { ...cell, other: compared === cell.key ? null : compared }; // equal if the compared key was opened since
 }
 
 /** Show where a part is computed: a head, or a step of the token in the forward pass. */
@@ -49,14 +49,13 @@ function partElement(trace, part, side, position) {
 function barsOf({ trace, layer, query, key, total, pairs }, isCached) {
   const size = Math.max(...pairs.map(([, , x]) => Math.abs(x))) || 1; // if all are 0
   const numberCell = (x) => exact(x, fixed(x, 2));
-  const rows = pairs.map(([first, second, x]) => {
-    const [one, two] = [
-      partElement(trace, first, "query", query), partElement(trace, second, "key", key - trace.cached),
-    ];
-    return rowOf(one, [make("span", {}, two), barOf(Math.abs(x) / size, x < 0 ? "below" : ""), numberCell(x)]);
+  const rows = pairs.map(([partOfQuery, partOfKey, x]) => {
+    const nameOfKeysPart = make("span", {}, partElement(trace, partOfKey, "key", key - trace.cached));
+    const bar = barOf(Math.abs(x) / size, x < 0 ? "below" : "");
+    return rowOf(partElement(trace, partOfQuery, "query", query), [nameOfKeysPart, bar, numberCell(x)]);
   });
   const count = countOfParts(layer, trace.H);
-  const others = count * (count + Number(isCached)) - pairs.length;
+  const others = count * (isCached ? count + 1 : count) - pairs.length; // cached keys are one more part, see readPart
   const rest = total - pairs.reduce((sum, [, , x]) => sum + x, 0);
   const feet = [
     rowOf(say("the other {count} pairs", { count: others }), ["", "", numberCell(rest)]),
@@ -75,7 +74,7 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
   if (!visible.includes(key)) return say("This key is masked for this query: its weight is 0, whatever its score.");
   if (visible.length === 1 || pairs?.length) return "";
   if (pairs) return say("An edit replaced a step that this score is computed from, so its parts don't add up to it.");
-  const { heads, first } = trace.why;
+  const { heads, first } = trace.why; // the heads in the page's pack "why", and the first query in it
   const isHeadKnown = heads.some(([n, h]) => n === layer && h === head);
   if (isHeadKnown && query < first)
     return say("This page has the parts of scores only from position {first}.", { first: trace.cached + first });
@@ -85,16 +84,15 @@ function whyNoBars({ trace, query, key, visible, pairs }, { layer, head }) {
 }
 
 /** Buttons to choose what the score is compared with: each other visible key, or the mean of the row. */
-function rivalsOf(trace, { visible, key }) {
+function comparedWithButtons(trace, { visible, key }) {
   const choose = (other) => {
     setQuietly({ openCell: { ...selection.openCell, other } });
     for (const section of byId("sums").querySelectorAll(".reasons")) section.update();
   };
   const chipOf = (n, words) => Object.assign(buttonOf(() => choose(n), { class: "chip" }, words), { other: n });
-  const indexOf = (j) => alignment.keys.findIndex((positions) => positions[trace.number] === j);
-  const tokens = visible.filter((j) => j !== key).map((j) => chipOf(indexOf(j), tokenElement(trace.keys[j])));
+  const tokens = visible.filter((j) => j !== key).map((j) => chipOf(keyOf(trace, j), tokenElement(trace.keys[j])));
   return make(
-    "div", { class: "rivals", role: "group", "aria-label": say("compared with") }, say("compared with"), " ",
+    "div", { class: "compared-with", role: "group", "aria-label": say("compared with") }, say("compared with"), " ",
     chipOf(undefined, say("the mean of the row")),
     ...tokens,
   );
@@ -103,17 +101,19 @@ function rivalsOf(trace, { visible, key }) {
 function sectionOf(trace) {
   const section = make("section", { class: "reasons" }, make("h3", {}, say("Why this score")));
   const content = make("div", { "aria-live": "polite" });
-  let rivals;
+  let buttons; // what the score is compared with, once there is a choice
   section.update = async () => {
     const cell = comparedCell(trace);
     const reason = await readReason(trace, cell);
     const isOutdated = !section.isConnected || JSON.stringify(comparedCell(trace)) !== JSON.stringify(cell);
     if (isOutdated) return; // another cell or another key was chosen while this was read
     const missing = whyNoBars(reason, cell);
-    if (!rivals && reason.visible.length > 1 && !missing) section.firstChild.after((rivals = rivalsOf(trace, reason)));
-    const other = cell.other === null ? undefined : selection.openCell.other; // undefined is the mean of the row
-    for (const chip of rivals?.querySelectorAll("button") ?? [])
-      chip.ariaPressed = String(chip.other === other);
+    if (!buttons && reason.visible.length > 1 && !missing) {
+      buttons = comparedWithButtons(trace, reason);
+      section.firstChild.after(buttons);
+    }
+    const other = cell.other === null ? undefined : selection.openCell.other; // the mean's button has `undefined`
+    for (const chip of buttons?.querySelectorAll("button") ?? []) chip.ariaPressed = String(chip.other === other);
     const { edited } = headOf(trace, cell.layer, cell.head);
     const notes = [
       missing,

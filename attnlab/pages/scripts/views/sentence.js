@@ -13,9 +13,10 @@ import { END_OF_TEXT, live } from "../state/live.js";
 import { startEntry } from "../state/link.js";
 import { changed, isSameHead, on, selection, set, settings } from "../state/store.js";
 import { nextFrame } from "../state/story.js";
-import { isPredicted, nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
+import { isPredicted, keyOf, nextTokenOf, queryIn, queryOf, symbolsOf, traces } from "../state/traces.js";
 import { onceAFrame } from "../drawing/draw.js";
 import { buttonOf, byId, keepHeight, make } from "../drawing/elements.js";
+import { announce } from "../drawing/files.js";
 import { Heads } from "./heads.js";
 import {
   effectInWords, givenBackInWords, headsInWords, lookInWords, lookedAtInWords, silenceButtonOf, withoutInWords,
@@ -31,8 +32,7 @@ let stages = []; // one for each trace
 let heads; // of the last trace
 let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer; it is shown instead of the selection
-let isRowOpen = false;
-let givenBack = null; // a silenced head that was given back because another one was chosen, or the temperature
+let isRowOpen = false; // whether the row of the softmax is shown
 
 /** How many line ends a token is, if nothing else. */
 const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
@@ -87,8 +87,8 @@ function textIn({ trace }, id) {
 }
 
 /**
- * The next words before and after a change, [{id, before, after}]: of the silencing of the shown head, or else of the
- * text's edits; null if there is no change. They are the model's own probabilities, at temperature 1.
+ * The next words before and after a change, [{id, before, after}]; null without a change. The change is the silencing
+ * of the shown head, or else the text's edits. The probabilities are the model's own, at temperature 1.
  */
 function comparedWords(text) {
   if (selection.isSilenced) return storyOfHead(text, headShown())?.next ?? null;
@@ -103,18 +103,18 @@ function nextWords(text) {
   return likeliestWords(comparedWords(text) ?? unchanged()).map((word) => ({ ...word, ...namesOf(word) }));
 }
 
-const inWords = (text, next) => next.map((word) => ({ ...word, text: nameOfNext(text, word.id) }));
+const withCompletions = (text, next) => next.map((word) => ({ ...word, text: nameOfNext(text, word.id) }));
 
 /** Sentences on what follows from the text's edits, and without the shown head, and a button that silences it. */
 function effectWords(text) {
   const words = [];
   const edits = { without: say("With these edits"), isHead: false };
-  if (text.edited) words.push(...effectInWords(inWords(text, text.edited), edits));
+  if (text.edited) words.push(...effectInWords(withCompletions(text, text.edited), edits));
   const { layer, head } = headShown();
   const known = storyOfHead(text, { layer, head });
   if (!known || isAblatedIn({ traces: [text.trace] }, layer, head)) return words; // it is silenced already
   const without = withoutInWords(headShown(), text.trace.hasAverages);
-  const effect = effectInWords(inWords(text, known.next), { without, unlisted: known.unlisted });
+  const effect = effectInWords(withCompletions(text, known.next), { without, unlisted: known.unlisted });
   const atOne = say("This sentence, the bars and the words without a silenced head are at temperature 1.");
   return [...words, ...effect, " ", silenceButton(), ...(settings.temperature === 1 ? [] : [spaceBetween(), atOne])];
 }
@@ -129,9 +129,9 @@ function decisionWords(text) {
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 
-/** A second sentence, on another head that looks at one word here, and finds such words by the model's card. */
+/** A second sentence, on another head. It looks at one word here, and by the model's card, at such words elsewhere. */
 function otherHeadWords({ trace, queries, keys }) {
-  const own = trace.cached + trace.T - 1;
+  const last = trace.cached + trace.T - 1; // the key of the last word, whose attention it is
   // The weight that a head gives to a job's words on other texts. The card's last number is uniform attention's.
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
   const hasIt = queries.some((text) => /^it$/i.test(text.trim()));
@@ -139,12 +139,12 @@ function otherHeadWords({ trace, queries, keys }) {
   // The jobs in a model card that name what is found.
   const jobs = [...(isPronoun ? ["subject"] : []), ...(hasIt ? ["animal", "thing"] : []), "adjective"];
   const jobOf = (place) => jobs.find((name) => onOthers(name, place) > 2 * trace.card[name]?.at(-1));
-  const said = jobOf(headShown());
+  const shownJob = jobOf(headShown());
   const looking = (trace.story?.heads ?? []).flatMap(({ layer, head, weights }) => {
-    const key = mostLookedAt(weights, own);
+    const key = mostLookedAt(weights, last);
     const job = jobOf({ layer, head });
     const isOther = !isSameHead(headShown(), { layer, head }) && !isSameHead(selection, { layer, head });
-    return job && job !== said && isOther && key >= 0 && key !== own - 1 && weights[key] > MIN_FOUND
+    return job && job !== shownJob && isOther && key >= 0 && key !== last - 1 && weights[key] > MIN_FOUND
       ? [{ layer, head, key, job, share: weights[key] }]
       : [];
   });
@@ -186,10 +186,9 @@ function draw() {
     ...effect,
     isAtEnd ? decisionWords(text) : "",
     ...(isAtEnd && !pointed.head ? otherHeadWords(text) : []),
-    ...(givenBack ? [spaceBetween(), givenBackInWords(givenBack)] : []),
     ...(isPredicted(text.trace) ? [" ", revealButton(text)] : []),
   );
-  byId("said").normalize(); // the saved picture places each text by itself
+  byId("said").normalize(); // joins neighbouring texts, which the saved picture would place one by one
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
   const isSilenced = (place) => selection.isSilenced && isSameHead(selection, place) && storyOfHead(text, place);
@@ -197,7 +196,7 @@ function draw() {
   heads.mark(selection, isMuted);
 }
 
-/** Draw; the focus stays on the same one of the buttons that are made anew. */
+/** Draw. Buttons are made anew: if one had the focus, its successor gets it. */
 function drawAgain() {
   const parts = [byId("said"), byId("softmax-row"), ...document.querySelectorAll(".next-words")];
   const buttonsOf = (part) => [...part.querySelectorAll("button")];
@@ -209,33 +208,33 @@ function drawAgain() {
 
 const drawSoon = onceAFrame(drawAgain);
 
-const openRow = () => {
+const toggleRow = () => {
   isRowOpen = !isRowOpen;
   drawSoon();
 };
 
-const shareButton = (share) => buttonOf(openRow, { class: "its-share", "aria-expanded": String(isRowOpen) }, share);
+const shareButton = (share) => buttonOf(toggleRow, { class: "its-share", "aria-expanded": String(isRowOpen) }, share);
 
 function silenceButton() {
   const press = () => {
     startEntry();
-    givenBack = null;
     set({ isSilenced: !selection.isSilenced });
   };
   return silenceButtonOf(press, selection.isSilenced, texts.at(-1).trace.hasAverages);
 }
 
-/** Give the head back that the button has silenced, if any. */
+/** Give the head back that the button has silenced, if any, because another head or temperature was chosen. */
 function giveBack() {
-  givenBack = selection.isSilenced ? { layer: selection.layer, head: selection.head } : null;
+  if (!selection.isSilenced) return;
+  announce(givenBackInWords(selection));
   set({ isSilenced: false });
 }
 
-/** What the reader who predicts first presses to see the next words. */
+/** The button that shows the next words to a reader who has predicted them. */
 const revealButton = ({ trace }) =>
   buttonOf(() => set({ revealed: symbolsOf(trace).join() }), { id: "reveal" }, say("What comes next?"));
 
-/** The temperature, and in a page with a model a button that writes on by itself. */
+/** The temperature's slider, and in a page with a model, a button to let the model continue the text. */
 function nextControls() {
   const temperatures = [0, ...description.sliders.temperatures];
   const shown = make("output", {});
@@ -269,13 +268,14 @@ function drawRow(text, query) {
   const { layer, head } = headShown();
   const { trace } = text;
   const loaded = headOf(trace, layer, head);
+  // The softmax of the scores gives the weights only if neither is edited.
   const isEdited = ["weights", "masked_scores"].some((step) => loaded.edited.has(step));
   const scores = isEdited ? null : [...stepRow(loaded, "masked_scores", query)];
   const openNumber = (step, j) => {
     startEntry();
     set({ step });
-    select(queryOf(trace, query), j);
-    openCellAt({ layer, head, query: selection.query, key: j, component: 0 });
+    select(queryOf(trace, query), keyOf(trace, j));
+    openCellAt({ layer, head, query: selection.query, key: selection.key, component: 0 });
     byId("arithmetic-title").focus();
   };
   const isVisible = (j) => isSeen(loaded, query * trace.Tk + j);
@@ -290,7 +290,7 @@ async function readNext() {
   await Promise.all(
     shown.map(async (text) => {
       const { trace } = text;
-      if (trace.T - 1 < trace.prediction.first) return;
+      if (trace.T - 1 < trace.prediction.first) return; // the page has no predictions before position `first`
       const prediction = withProbabilities(trace, await source.predictionAfter(trace, trace.T - 1), settings);
       text.next = prediction.ids.map((id, n) => ({ id, probability: prediction.renormalized[n] }));
       text.edited = await readEdited(trace);
@@ -345,14 +345,14 @@ function showEffects() {
   const word = isShown ? nameOfNext(text, story.ids[0]).trim() : "";
   heads.showEffects((layer, head) => (isShown ? (storyOfHead(text, { layer, head })?.effect ?? null) : null));
   const count = text.layers * text.H;
-  // The page chose a head whose bar isn't the longest, which it explains.
-  const isOfOther = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
+  // If the page itself chose a head whose bar isn't the longest, it says why.
+  const isSurprising = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
   const values = { word, tried: story?.heads.length ?? count, largest: heads.largest };
-  const explainsChoice = isOfOther && byId("first").checkVisibility();
+  const explainsChoice = isSurprising && byId("first").checkVisibility();
   byId("every-head-title").textContent = headsInWords(text, { ...values, explainsChoice });
 }
 
-/** Show whether what is typed isn't what is shown. */
+/** Show whether the typed text differs from the one that is shown. */
 function markTyping() {
   stages.at(-1).isTyping = selection.isTyping;
   byId("said").classList.toggle("earlier", selection.isTyping);
@@ -363,9 +363,8 @@ function showTexts() {
   const areOthers = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
   Object.assign(pointed, { query: null, head: null });
-  givenBack = null;
-  if (areOthers) byId("said").style.minHeight = ""; // an edit of a text moves nothing
-  const isTypedIn = live.editor?.matches(":focus"); // it loses the focus in another stage
+  if (areOthers) byId("said").style.minHeight = ""; // after an edit, what is below keeps its place
+  const isTypedIn = live.editor?.matches(":focus"); // the editor loses the focus if it is moved to another stage
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));
     byId("stages").replaceChildren(...elements);
@@ -378,7 +377,7 @@ function showTexts() {
   drawHeads();
 }
 
-/** What stages call; only the last text is written on. */
+/** The options of stage n, see `Stage`. Only the last text can be continued. */
 function choicesOf(n, isLast) {
   const choose = (i, isPressed) => {
     const query = i === null ? null : queryOf(texts[n].trace, i);
@@ -387,7 +386,7 @@ function choicesOf(n, isLast) {
     drawSoon();
   };
   return {
-    choose, openRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null,
+    choose, toggleRow, write: isLast ? live.write : null, editor: isLast ? live.editor : null,
     controls: isLast ? nextControls() : null,
   };
 }

@@ -42,7 +42,7 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
     const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
     return { words, named: [...Array(visible).keys()] };
   }
-  // Attention rests on the first word: it is named only if no other is looked at, or if it is the word before.
+  // Attention rests on the first word, so that is named only if no other is looked at, or if it precedes the query.
   const largest = row.indexOf(Math.max(...row));
   const key = mostLookedAt(row, own);
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
@@ -160,7 +160,7 @@ export function effectInWords(next, { without, unlisted = 1, isHead = true }) {
   const most =
     opposed > unlisted
       ? sayParts("{shared}, “{other}” most: from {before} to {after}.", { shared, other: name, before, after })
-      : [`${shared}.`];
+      : [say("{shared}.", { shared })];
   return [spaceBetween(), ...words, spaceBetween(), ...most];
 }
 
@@ -175,8 +175,9 @@ export function silenceButtonOf(press, isSilenced, hasAverages = true) {
 export const givenBackInWords = ({ layer, head }) => say("Head {name} is given back.", { name: `${layer}.${head}` });
 
 /**
- * What is drawn of all heads. word: the most probable next word, "" if nothing is known or said of it. tried: the count
- * of heads whose effect is known. largest: the largest effect. explainsChoice: whether to say why a head is open.
+ * Sentences on the drawings of all heads. word: the most probable next word; "" if no effects on it are shown. tried:
+ * the count of heads whose effect is known. largest: the largest effect. explainsChoice: whether to say why this head
+ * is open.
  */
 export function headsInWords({ layers, H, isSelf }, { word, tried, largest, explainsChoice }) {
   const count = layers * H;

@@ -7,11 +7,11 @@ import { arcsOf, svg } from "../drawing/arcs.js";
 import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 
 const PHONE = 700; // pixels; on a narrower page, the next words are below the sentence
-const MIN_LETTERS = 22; // pixels
+const MIN_LETTERS = 22; // sizes of the letters, in pixels
 const MAX_LETTERS = 46;
 const MAX_LETTERS_ON_PHONE = 34;
-const ROOM_FOR_NEXT = 330; // pixels beside the sentence
-const SHARE_HEIGHT = 12; // pixels above the letters
+const ROOM_FOR_NEXT = 330; // the width of the next words beside the sentence, in pixels
+const SHARE_HEIGHT = 12; // the height of a share that is written above a word, in pixels
 const MIN_SHARE = 0.01; // smaller shares aren't written under a word
 const MIN_ARC = 0.004; // smaller weights of the selected word have no arc
 const MIN_FAINT_ARC = 0.12; // smaller weights of the other words, whose arcs are faint, have no arc
@@ -24,13 +24,13 @@ const ROOM_BETWEEN_LINES = 1.2; // the largest height of arcs below the first li
 export class Stage {
   /**
    * choose(i, isPressed): query i was pointed at, or pressed or focused; choose(null): the pointer has left
-   * openRow(): an arc was pressed; write(word): a next word was pressed; null if nothing can be written
+   * toggleRow(): an arc was pressed; write(word): a next word was pressed; null if nothing can be written
    * editor: a text area in which the sentence is typed; null if it can't be
    * controls: an element that is shown below the next words, or null
    * letters: the size of the letters, in pixels; null for as large as fit
    */
-  constructor(element, { choose, openRow, write = null, editor = null, controls = null, letters = null }) {
-    Object.assign(this, { element, choose, openRow, write, editor, fixed: letters });
+  constructor(element, { choose, toggleRow, write = null, editor = null, controls = null, letters = null }) {
+    Object.assign(this, { element, choose, toggleRow, write, editor, fixed: letters });
     this.arcs = svg("svg", { class: "arcs", "aria-hidden": "true" });
     this.next = make("ol", { class: "next-words" });
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
@@ -67,7 +67,8 @@ export class Stage {
   }
 
   #makeWord(text, n, isQuery) {
-    const parts = [make("span", { class: "letters" }, text), make("small", { "aria-hidden": "true" })];
+    const emptyShare = make("small", { "aria-hidden": "true" }); // the word's weight, written when the stage is drawn
+    const parts = [make("span", { class: "letters" }, text), emptyShare];
     const isLater = isQuery && this.shown.isLater?.[n]; // a piece of the word before
     const name = ["stage-word", text.endsWith("\n") && "line-end", isLater && "later-piece"].filter(Boolean).join(" ");
     if (!isQuery || this.editor) return make("span", { class: name }, ...parts);
@@ -77,7 +78,7 @@ export class Stage {
       focus: () => this.choose(n, true),
       click: () => this.choose(n, true),
     };
-    // A button would be a box in the line, which breaks elsewhere than text.
+    // A button element would be one box, so lines of the sentence would break at other places than lines of text.
     return make(
       "span", { class: name, role: "button", tabindex: "-1", ...(!text.trim() && { "aria-label": "␣" }), ...events },
       ...parts,
@@ -135,12 +136,13 @@ export class Stage {
     const range = document.createRange();
     const [letters] = word.firstChild.childNodes;
     const end = word === this.words[n] ? letters.length - (this.#endOf(n) - editor.selectionEnd) : 0;
+    // Find the box of the letter before the caret. At the start of a word, it is the letter after the caret.
     range.setStart(letters, Math.max(0, end - 1));
     range.setEnd(letters, Math.max(1, end));
     const box = [...range.getClientRects()].at(-1);
-    const place = element.getBoundingClientRect();
-    const left = (end > 0 ? box.right : box.left) - place.left;
-    Object.assign(caret.style, { left: `${left}px`, top: `${box.top - place.top}px`, height: `${box.height}px` });
+    const stage = element.getBoundingClientRect();
+    const left = (end > 0 ? box.right : box.left) - stage.left;
+    Object.assign(caret.style, { left: `${left}px`, top: `${box.top - stage.top}px`, height: `${box.height}px` });
   }
 
   /** While what is typed isn't what is shown, the typed text stands alone. */
@@ -193,7 +195,7 @@ export class Stage {
     const places = words.map((word) => {
       if (word.hidden) return null;
       const [text] = word.children;
-      // Of a word that is broken into lines, its last line; a line end is in the line that it ends.
+      // A word that is broken into lines is placed in its last line, and a line end in the line that it ends.
       const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
       const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the space before the letters
@@ -274,7 +276,7 @@ export class Stage {
       const isLeftOut = (j) => !places[j] || (shown.isSelf && j === i); // a word that is folded, or looks at itself
       return arcsOf(from[i], places, rowOf(i), { ...shape, ...widths, isLeftOut });
     };
-    // Between two sentences of several lines, or over folded words, they would only hide others.
+    // Between two sentences of several lines, or over folded words, faint arcs would only hide others.
     const isCrowded = this.isFolding || (!shown.isSelf && this.element.classList.contains("wraps"));
     const others = isCrowded ? [] : [...from.keys()].filter((i) => i !== query);
     const faint = others.flatMap((i) => arcsFrom(i, { least: MIN_FAINT_ARC, widest: 0.14 * letters }));
@@ -286,7 +288,7 @@ export class Stage {
       const hit = arc.cloneNode();
       hit.setAttribute("class", "hit");
       hit.setAttribute("stroke-width", Math.max(12, Number(arc.getAttribute("stroke-width"))));
-      hit.addEventListener("click", () => this.openRow());
+      hit.addEventListener("click", () => this.toggleRow());
       return hit;
     });
     return [...faint, ...strong, ...hits];
@@ -295,8 +297,8 @@ export class Stage {
   /** The next words and the curves to them, as wide as their probability; after a change, before and after. */
   #drawNext(next, isChanged, last) {
     const list = (next ?? []).slice(0, NEXT_WORDS);
-    // Until the next words are known, the former ones and the controls below stay if one has the focus, which hiding
-    // would take from it.
+    // While the next words are computed, the former ones and the controls below aren't hidden if one of them has the
+    // focus, because it would lose it. They are only invisible.
     this.isWaiting = !next && this.beside.contains(document.activeElement);
     if (!this.isWaiting) this.next.replaceChildren(...list.map((word, n) => this.#nextWord(word, n, isChanged)));
     this.next.style.cssText = this.isWaiting ? "opacity: 0; pointer-events: none" : "";
@@ -330,7 +332,8 @@ export class Stage {
 
   #nextWord(word, n, isChanged) {
     const { before, after, text, completion = "" } = word;
-    const parts = completion ? [`${text}`, make("span", { class: "completion" }, completion)] : [text];
+    const rest = completion ? [make("span", { class: "completion" }, completion)] : [];
+    const parts = [text.trim() ? text : "␣", ...rest];
     const name = this.write
       ? buttonOf(() => this.isWaiting || this.write(word), { tabindex: n ? -1 : 0 }, ...parts)
       : make("span", {}, ...parts);
