@@ -113,7 +113,7 @@ export function rowByRows(a: usize, b: usize, o: usize, m: i32, p: i32, stride: 
   const end = o + (<usize>(p & ~3) << 2);
   memory.fill(o, 0, <usize>p << 2);
   for (let k = 0; k < m; k += 4) {
-    // Four rows of B at a time; the first of them times 0 instead of missing ones.
+    // Four rows of B at a time. If fewer are left, the first of these stands for each missing one, times 0.
     const r = a + (<usize>k << 2);
     const x0 = load<f32>(r);
     const x1: f32 = k + 1 < m ? load<f32>(r, 4) : 0;

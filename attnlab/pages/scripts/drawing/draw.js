@@ -1,5 +1,4 @@
-// Elements and words for all views. Tokens are inserted only as text nodes and canvas text,
-// never as markup.
+// Elements and words for all views. Tokens are inserted only as text nodes and canvas text, never as markup.
 
 import { brief, fixed, format } from "../numbers/formats.js";
 import { wordOf } from "../numbers/words.js";

@@ -19,7 +19,7 @@ export function make(tag, attributes = {}, ...children) {
 export const buttonOf = (click, attributes, ...children) =>
   make("button", { type: "button", click, ...attributes }, ...children);
 
-/** A table. caption: a text or an element; rows, feet: elements. A column with an empty heading has none. */
+/** A table. caption: a text or an element; rows, feet: elements. A heading may be empty. */
 export function tableOf(caption, headings, rows, feet = []) {
   const headingOf = (name) => (name ? make("th", { scope: "col" }, name) : make("td"));
   const head = make("thead", {}, make("tr", {}, ...headings.map(headingOf)));

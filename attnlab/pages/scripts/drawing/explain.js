@@ -37,8 +37,8 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  * Evaluates the formulas of one number, and writes them in NumPy's notation.
  *
  * indices: the number's row and column.
- * inputs: by parameter, {values(indices), step, name, count}. Numbers link to `step`. The name
- *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
+ * inputs: by parameter, {values(indices), step, name, component, count}. Numbers link to that component of `step`, by
+ *   default the number's column. The default name is the parameter's. count: a row's length, if `values` has less.
  * known: results of lines, by name, that can't be computed here, since the page lacks some of a row's numbers.
  * rowLetter: the index in the notation of a whole row.
  * linkTo: makes the link to a number of a step, from the step, the component and the words.
@@ -77,7 +77,7 @@ export class Working {
 
   /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
   index(names) {
-    const indexOf = (name) => (isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row));
+    const indexOf = (name) => (isItem(name) ? this.valueAt(name) : this.indices[name]);
     return names.map((name) => (name === ":" ? this.rowLetter : indexOf(name)));
   }
 
@@ -85,27 +85,28 @@ export class Working {
   notation(tree) {
     if (typeof tree === "string") return this.inputs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
-    if (!isItem(tree)) return tree[0];
+    if (!isItem(tree)) return tree[0]; // such as "max", for the maximum of a row
     return `${this.notation(tree[1])}[${this.index(tree.slice(2)).join(", ")}]`;
   }
 
-  /** The notation of a number, as a link to its step if it has one. */
+  /** The notation of a number or row. A number of a step is a link to it. */
   link(tree) {
     if (tree[0] === "max" && this.makeLargestLink) return this.makeLargestLink();
     const name = this.notation(tree);
-    const { step, component = this.indices.column } = (isItem(tree) && this.inputs[tree[1]]) || {};
-    return step && !tree.includes(":") ? this.linkTo(step, component, name) : name;
+    const input = isItem(tree) && !tree.includes(":") ? this.inputs[tree[1]] : null;
+    return input?.step ? this.linkTo(input.step, input.component ?? this.indices.column, name) : name;
   }
 
-  /** The lines' results, as [line, value]. */
+  /** Evaluate lines in their order, [line, value] each. Later lines refer to earlier ones by name. */
   lines(declared) {
-    return declared.map((line) => [line, (this.results[line.name] = this.known[line.name] ?? this.value(line.tree))]);
+    for (const { name, tree } of declared) this.results[name] = this.known[name] ?? this.value(tree);
+    return declared.map((line) => [line, this.results[line.name]]);
   }
 }
 
-/** A line's formula, see attnlab/views/explaining/formulas.py, as texts and elements; `written` makes an operand's. */
-const formulaParts = ({ parts }, written) =>
-  parts.flatMap((part) => (typeof part === "string" ? [part] : written(...part)));
+/** A line's formula as texts and elements. `write` makes those of an operand, see `texts_and_operands` in Python. */
+const formulaParts = ({ parts }, write) =>
+  parts.flatMap((part) => (typeof part === "string" ? [part] : write(...part)));
 
 /** A number as an operand; counts have no brackets. */
 function operandParts(working, tree, isBracketedIfNegative) {
@@ -117,8 +118,8 @@ function operandParts(working, tree, isBracketedIfNegative) {
 /**
  * The lines that compute a number, as elements.
  *
- * declared: from `description.explanations`. heading: the step's. result: shows the last line's value.
- * lead: the first cell of a product's row, by index.
+ * declared: from `description.explanations`. heading: names the step's number. result: a function that shows the last
+ * line's value. lead: a function that makes the first cell of product n in a table of products.
  */
 export function linesOfNumber(working, declared, { heading, result, lead }) {
   const all = working.lines(declared.lines);
@@ -137,7 +138,7 @@ export function linesOfNumber(working, declared, { heading, result, lead }) {
   return list.children.length ? [list, ...parts] : parts;
 }
 
-/** If a formula is a sum of products, the sum and what is added to it. */
+/** Split the formula of a sum of products, such as sum(x * w) + b, into the sum and the bias; others are []. */
 export function sumIn(tree) {
   const [sum, bias] = tree[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
   return sum[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];

@@ -6,16 +6,16 @@ import { isLook, selection } from "../state/store.js";
 import { queryIn, queryOf } from "../state/traces.js";
 import { byId } from "./elements.js";
 
-const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
+const hasPanelBeside = matchMedia("(min-width: 1200px)"); // whether page.css puts the panel beside the maps
 
-/** Show the arithmetic of the selected cell of the open head's map. */
+/** Show the arithmetic of the selected cell of the open head's map. cursor: the element that marks the cell. */
 export function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
   if (isLook()) startEntry();
   openCellAt({ layer, head, query, key, component: 0, cursor });
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
-  if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
+  if (!hasPanelBeside.matches) return byId("arithmetic").scrollIntoView();
   scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // up, until the panel's top is in view
   const cell = cursor.getBoundingClientRect();
   if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding

@@ -7,7 +7,7 @@ const MARGIN = 16; // pixels
 const PNG_SCALE = 2;
 const STYLES = ["stroke", "stroke-width", "stroke-linecap", "fill", "opacity"];
 
-/** The words of a text node, placed as on the page. box: the element's there; corner: its place in the picture. */
+/** The words of a text node, placed as on the page. box: the element's box on the page; corner: its corner here. */
 function placedText(node, box, corner) {
   const style = getComputedStyle(node.parentElement);
   const range = document.createRange();

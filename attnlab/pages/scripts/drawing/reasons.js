@@ -18,8 +18,8 @@ export async function readReason(trace, { layer, head, query, key, other = null 
   const scores = stepRow(loaded, "scores", query);
   const mean = visible.reduce((sum, j) => sum + scores[j], 0) / visible.length;
   const total = scores[key] - (other === null ? mean : scores[other]);
-  const isOpen = visible.length > 1 && visible.includes(key);
-  const pairs = isOpen ? await source.pairs(trace, { layer, head, query, key, other }) : [];
+  const hasReason = visible.length > 1 && visible.includes(key); // not if the key's weight is 0 or 1 whatever its score
+  const pairs = hasReason ? await source.pairs(trace, { layer, head, query, key, other }) : [];
   return {
     trace, layer, query, key, other, visible, total,
     pairs: pairs?.map(([m, k, x]) => [readPart(m, layer, trace.H), readPart(k, layer, trace.H), x]),
@@ -67,36 +67,33 @@ export function reasonInWords(reason) {
       query: words.query(), key: words.key(),
     });
   const sign = total >= 0 ? 1 : -1;
-  const [first, second, part] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? []; // two parts, their product
-  if (!total || !(sign * part > 0)) return []; // also if no pairs are known: `part` is undefined then
+  const [partOfQuery, partOfKey, product] = pairs?.toSorted((a, b) => sign * (b[2] - a[2]))[0] ?? [];
+  if (!total || !(sign * product > 0)) return []; // also if no pairs are known: `product` is undefined then
   const phraseOf = (read, side) => {
     const name = nameOfReadPart(read, side);
     return ["head", "mlp"].includes(read.kind) ? say("what {part} wrote", { part: name }) : name;
   };
-  const [one, two] = [phraseOf(first, "query"), phraseOf(second, "key")];
-  const named = { first: one, second: two, query: words.query(), key: words.key() };
+  const [first, second] = [phraseOf(partOfQuery, "query"), phraseOf(partOfKey, "key")];
+  const named = { first, second, query: words.query(), key: words.key() };
   const pairInWords = () => {
-    if (one === two) return say("{part} at both", { part: one });
-    if (first.kind === "bias") return sayParts("{first}, the same for every query, and {second} at {key}", named);
+    if (first === second) return say("{part} at both", { part: first });
+    if (partOfQuery.kind === "bias") return sayParts("{first}, the same for every query, and {second} at {key}", named);
     return sayParts("{first} at {query} and {second} at {key}", named);
   };
-  const values = { lead: leadOf(reason, words), pair: pairInWords(), part: fixed(part, 2), total: fixed(total, 2) };
+  const values = { lead: leadOf(reason, words), pair: pairInWords(), part: fixed(product, 2), total: fixed(total, 2) };
   // If another pair, or all others, take back at least half of the largest, no single pair is the reason.
-  const least = sign * Math.min(...pairs.map(([, , x]) => sign * x));
-  const takenBack = Math.max(-sign * least, sign * (part - total));
-  if (sign * part > sign * total && 2 * takenBack >= sign * part)
+  const opposing = sign * Math.min(...pairs.map(([, , x]) => sign * x)); // the product that takes back most
+  const takenBack = Math.max(-sign * opposing, sign * (product - total));
+  if (sign * product > sign * total && 2 * takenBack >= sign * product)
     return sayParts("{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}.", {
-      ...values,
-      most: signed(part),
-      least: signed(least),
+      ...values, most: signed(product), least: signed(opposing),
     });
-  if (sign * part > sign * total)
+  if (sign * product > sign * total)
     return sayParts("{lead} because of {pair}: {part}, and {rest} from all other pairs.", {
-      ...values,
-      rest: signed(total - part),
+      ...values, rest: signed(total - product),
     });
-  // Half of the total, also by the rounded numbers that the reader sees.
-  if (2 * sign * part >= sign * total || 2 * sign * values.part >= sign * values.total)
+  // A product of half the total is enough. The rounded numbers, which the reader compares, count too.
+  if (2 * sign * product >= sign * total || 2 * sign * values.part >= sign * values.total)
     return sayParts("{lead} because of {pair}: {part} of {total}.", values);
   return sayParts("{lead}. No pair of parts is half of that; the largest is {pair}: {part} of {total}.", values);
 }

@@ -85,7 +85,7 @@ export function copyOf(x) {
   return copy;
 }
 
-/** Call f(keep). Arrays that it computes may be in memory that is reused afterwards, unless f passes them to `keep`. */
+/** Call f(copyOut). Arrays that f computes may be in memory that is reused afterwards; `copyOut` copies one out. */
 export const inScratch = (f) => (products?.inScratch ? products.inScratch(f) : f((x) => x));
 
 export const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);

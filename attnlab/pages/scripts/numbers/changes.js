@@ -26,6 +26,7 @@ export function textOfChange({ kind, layer, head, step, factor, cells }) {
   return parts[kind].filter((part) => part !== undefined).join(".");
 }
 
+// layer, layer.head, layer.head.step.percent, or layer.head.mask.flip with .query.key for each toggled cell
 const FORM = /^(\d+)(?:\.(\d+)(?:\.(?:(\w+)\.(-?\d+)|mask\.flip((?:\.\d+\.\d+)+)))?)?$/;
 
 /** The change that a text in a link stands for; undefined for other texts. */
@@ -46,8 +47,8 @@ export function changeFrom(text) {
 export function isPossible(
   { layer = 0, head = 0, step = STEPS_TO_CHANGE[0], factor = 1, cells = [] }, { layers, H, T },
 ) {
-  const isChange = STEPS_TO_CHANGE.includes(step) && Math.abs(factor) <= LARGEST_FACTOR;
-  return layer < layers && head < H && isChange && cells.flat().every((n) => n < T);
+  const isAllowed = STEPS_TO_CHANGE.includes(step) && Math.abs(factor) <= LARGEST_FACTOR;
+  return layer < layers && head < H && isAllowed && cells.flat().every((n) => n < T);
 }
 
 /** Whether a list of changes includes a change. */

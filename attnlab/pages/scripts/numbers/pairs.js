@@ -5,7 +5,7 @@ import { SHOWN_PAIRS } from "./constants.js";
 import { equations } from "./equations.js";
 import { largestTerms } from "./formats.js";
 
-const TOLERANCE = 1e-4; // of a sum, relative to the sizes of its terms
+const TOLERANCE = 1e-4; // the largest error of a sum, relative to the sizes of its terms
 
 /** The parts of a query or a key of a layer, in order: the kind of each, and the layer and head that wrote it. */
 const partsOf = (layer, H) => [
@@ -58,11 +58,9 @@ function vectorsOfParts(run, layer, rows, W, b) {
   const folded = nd.subtract(gained, equations.mean(gained)).swapaxes(0, 1);
   const vectors = nd.matmul(new Nd(concatenated(parts), [parts.length, D]), folded);
   const total = rows.sum({ axis: -1, keepdims: true }); // a bias is in every row
-  const ofBias = nd.matmul(run.value(`${prefix}attention.bias`).reshape(1, D), W);
-  const ofProjection = b === null ? nd.multiply(ofBias, 0) : nd.multiply(b.reshape(1, b.size), total);
-  return new Nd(concatenated([vectors, nd.multiply(ofBias, total), ofProjection]), [
-    parts.length + 2, vectors.shape[1],
-  ]);
+  const normBias = nd.multiply(nd.matmul(run.value(`${prefix}attention.bias`).reshape(1, D), W), total);
+  const projectionBias = b === null ? nd.multiply(normBias, 0) : nd.multiply(b.reshape(1, b.size), total);
+  return new Nd(concatenated([vectors, normBias, projectionBias]), [parts.length + 2, vectors.shape[1]]);
 }
 
 /**
@@ -95,18 +93,19 @@ export function sumOf(run, layer, head, query, key, other) {
 }
 
 /**
- * How many numbers each field of a query in the pack "why" has, if the file lists `count` pairs. The fields are the
- * pairs' parts of the query and of the key; the pairs' products at each key; at each key, a bound for all other pairs;
- * three keys; and the two pairs of a sentence, for each key and for the first key and the second, the second and the
- * third of the three: part of the query, part of the key, and product. See attnlab/pages/pairs.py.
+ * How many numbers each field of a query in the pack "why" has, if the file lists `count` pairs. The fields are: the
+ * pairs' parts of the query, their parts of the key, their products at each key; for each key, a bound of the products
+ * that the file leaves out; three keys; and two pairs that a sentence names, with three fields each: part of the query,
+ * part of the key, and product. These have a number for each key, compared with the mean, one for the first of the
+ * three keys, compared with the second, and one for the second, compared with the third. See attnlab/pages/pairs.py.
  */
 const fieldSizes = (count, Tk) => (count ? [count, count, count * Tk, Tk, 3, ...Array(6).fill(Tk + 2)] : []);
 
 /**
- * The same from a file, whose pack "why" has the queries from `first` on of some `heads`; null for other queries.
+ * What `sumOf` returns, from a file. Its pack "why" has the queries from `first` on of some `heads`; null for others.
  *
- * A file has few pairs. Listed are those that are surely larger than all that it leaves out, and, where the file has
- * them, the two that a sentence names: the largest with the total's sign, and the largest with the other sign.
+ * A file has few pairs. The result lists those that are surely larger than all that the file leaves out, and, where the
+ * file has them, the two that a sentence names: the largest with the total's sign, and the largest with the other sign.
  */
 export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, query, key, other }) {
   const indexOfHead = heads.findIndex(([n, h]) => n === layer && h === head);

@@ -48,8 +48,8 @@ export function predictionOfLogits(allLogits, n, nextId) {
     vocab,
     ids,
     logits: ids.map((id) => allLogits[id]),
-    ties: candidates.length - ids.length,
-    following: {
+    ties: candidates.length - ids.length, // how many unlisted logits equal the last listed one
+    following: { // the text's next token: how many logits are larger, or -1 if the text ends here, and its own logit
       larger: nextId === undefined ? -1 : countWhere((x) => x > allLogits[nextId]),
       logit: nextId === undefined ? 0 : allLogits[nextId],
     },
@@ -91,13 +91,15 @@ export function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { t
   const listed = exponentials.slice(0, logits.length);
   const rest = othersSum(temperature);
   const sum = totalOf(listed) + rest;
+  // The slider of top-k ends at the number of listed tokens, so the kth logit is listed.
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
   // Top-p removes from the end; among equal logits, Python's removes lower ids first.
   const ranked = [...all.keys()].filter((i) => all[i] >= smallest).sort((a, b) => all[b] - all[a] || b - a);
   const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
   let count = smallest === -Infinity ? vocab : ranked.length;
   let keptSum = smallest === -Infinity ? sum : sumOfFirst(count);
-  if (top_p !== null && count > ranked.length) {
+  const includesUnlisted = count > ranked.length; // top-k has removed nothing
+  if (top_p !== null && includesUnlisted) {
     const cut = nucleus(temperature, top_p);
     count = cut.count;
     keptSum = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);

@@ -1,6 +1,5 @@
-// Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. Its memory has
-// a model's parameters and scratch memory, which `inScratch` uses for new arrays; other arrays are copied to
-// buffers.
+// Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. WebAssembly's memory has
+// a model's parameters and scratch memory, which `inScratch` uses for new arrays. Other arrays are copied to buffers.
 
 import { copyOf, forEachRow, Nd } from "./arrays.js";
 import { MODULES } from "./compiled.js";
@@ -11,7 +10,7 @@ const CAPACITY = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 };
 const SCRATCH = 2 ** 24; // numbers of scratch memory
 const MAX_COPIED = 2 ** 17; // numbers of the first matrix that are copied at a time
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
-const MIN_IN_ROW = 32; // numbers of a row; likewise
+const MIN_IN_ROW = 32; // numbers of a row; below this, copying the row isn't worth it
 const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
 const FIRST_ADDRESS = 1024; // AssemblyScript reserves the bytes before
 
@@ -43,14 +42,14 @@ export class Products {
     Object.assign(this, { exports, a, b, o, w, numbers, scratch });
   }
 
-  /** Call f with scratch memory for its arrays; `keep` copies one that f made, so that it outlives f. */
+  /** Call f(copyOut) with scratch memory for its arrays; `copyOut` copies one that f made, so that it outlives f. */
   inScratch(f) {
     const [used, isActive] = [this.#used, this.#isActive];
     const start = this.scratch.byteOffset + 4 * used; // what f allocates is after this address
-    const keep = (x) => (x instanceof Nd && this.#isInMemory(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
+    const isFromF = (x) => x instanceof Nd && this.#isInMemory(x.data) && x.data.byteOffset >= start;
     this.#isActive = true;
     try {
-      return f(keep);
+      return f((x) => (isFromF(x) ? copyOf(x) : x));
     } finally {
       [this.#used, this.#isActive] = [used, isActive];
     }
@@ -84,6 +83,7 @@ export class Products {
         this.b.set(y.data.subarray(first, first + width), line * width);
       }
     const [b, bStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
+    // Whether x is read and `out` written where they are, without copies.
     const isDirect = xAcross === 1 && this.#isInMemory(x.data) && this.#isInMemory(out);
     const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(MAX_COPIED / m, CAPACITY.o / p)));
     for (let start = 0; start < n; start += batch) {

@@ -30,8 +30,9 @@ export class Graph {
         ? parent + need.slice(1)
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
-    const headCount = whole.replace(/[^.]+$/, "n_head"); // the path of the number of heads
-    return { equation, sliceEquation, needs: needs.map(absolute), whole, head, headCount, isInput: !declared };
+    const n_head = whole.replace(/[^.]+$/, "n_head");
+    const paths = { needs: needs.map(absolute), whole, n_head };
+    return { equation, sliceEquation, head, isInput: !declared, ...paths };
   }
 }
 
@@ -61,14 +62,14 @@ export class Run {
     for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
   }
 
-  /** Call f with scratch memory for the steps that it computes, then drop steps as `keep` does. */
+  /** Call f, whose steps may be in scratch memory. Then copy its result and the steps to keep out of that memory. */
   inScratch(f, isKept) {
-    return inScratch((keep) => {
+    return inScratch((copyOut) => {
       try {
-        return keep(f());
+        return copyOut(f());
       } finally {
         this.keep(isKept);
-        for (const [path, value] of this.values) this.values.set(path, keep(value));
+        for (const [path, value] of this.values) this.values.set(path, copyOut(value));
       }
     });
   }
@@ -81,9 +82,10 @@ export class Run {
     if (input !== undefined) return input;
     // Here numbers are made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
+    // The value of `whole` includes the edits of its slices, except of steps that only heads have.
     if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);
-    return null; // optional
+    return null; // an optional step, such as a bias, which this model doesn't have
   }
 
   #compute(path) {
@@ -110,9 +112,9 @@ export class Run {
 
   /** A copy of an array with one of its slices edited. */
   #withEditedSlice(value, path) {
-    const { sliceEquation, headCount } = this.graph.node(path);
+    const { sliceEquation, n_head } = this.graph.node(path);
     // An array that all heads share, such as a mask, gets an axis of heads first, to change only one of them.
-    const heads = sliceEquation === "head_slice" ? [this.value(headCount), 1, 1] : [];
+    const heads = sliceEquation === "head_slice" ? [this.value(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
     const slice = this.#slice(path, copy);
@@ -124,8 +126,8 @@ export class Run {
 
   /** A head's step, from the same step of all heads. */
   #slice(path, whole) {
-    const { sliceEquation, head, headCount } = this.graph.node(path);
-    return whole === null ? null : equations[sliceEquation](whole, head, this.value(headCount));
+    const { sliceEquation, head, n_head } = this.graph.node(path);
+    return whole === null ? null : equations[sliceEquation](whole, head, this.value(n_head));
   }
 }
 

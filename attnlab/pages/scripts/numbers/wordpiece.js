@@ -4,7 +4,7 @@
 import { printable, Tokenizer } from "./bytepairs.js";
 import { ALONE } from "./constants.js";
 
-const BEGINS_ALONE = new RegExp(`^${ALONE}`, "u");
+const BEGINS_ALONE = new RegExp(`^${ALONE}`, "u"); // ALONE: characters that are words by themselves, such as Chinese
 // Each Chinese character is a word. The tokenizers library leaves out those from U+2B820 to U+2B91F, so this does too.
 const CHINESE = new RegExp(
   "[\\u4e00-\\u9fff\\u3400-\\u4dbf\\u{20000}-\\u{2a6df}\\u{2a700}-\\u{2b73f}\\u{2b740}-\\u{2b81f}" +
@@ -18,8 +18,8 @@ class WordPieceTokenizer extends Tokenizer {
   #ids; // by symbol
 
   /**
-   * data: that of Tokenizer, and `wordPiece` with the normalizer's `settings`; `unknown`, the id for words without
-   * pieces; `piecePrefix`, which marks a word's later pieces; and `longest`, the most characters of a word.
+   * data: what Tokenizer takes, and `wordPiece`. That has the normalizer's `settings`, the id `unknown` of words that
+   * have no pieces, the `piecePrefix` of a word's later pieces, and `longest`, the most characters of a word.
    */
   constructor(data) {
     super(data);

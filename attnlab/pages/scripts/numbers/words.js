@@ -55,8 +55,9 @@ export function wordsIn(characters) {
     const found = characters.slice(index, index + kind.length);
     const isLetters = kind !== "O";
     const visible = kind[0] === " " ? found.slice(1) : found;
-    const endsToken = characters[index - 1]?.owners.at(-1) === found[0].owners[0]; // the space, as in `the</w>`
-    const start = (endsToken ? visible : found)[0].owners[0];
+    // Whether the space before the word belongs to the token before, as in vocabularies with `the</w>`.
+    const isSpaceOfOther = characters[index - 1]?.owners.at(-1) === found[0].owners[0];
+    const start = (isSpaceOfOther ? visible : found)[0].owners[0];
     const stop = found.at(-1).owners.at(-1) + 1;
     const lettersOf = (n) => visible.filter(({ owners }) => owners.includes(n)).length;
     const pieces = Array.from({ length: stop - start }, (_, n) => start + n);
@@ -78,7 +79,10 @@ function scriptOf(word) {
   return /\p{S}/u.test(word) ? "signs" : "punctuation";
 }
 
-/** Names of special tokens that were read like other words, and their tokens, as `special_names_of` in Python. */
+/**
+ * Names of special tokens that were read like other words, as `special_names_of` in Python: those that the model has in
+ * `split`, others in `unknown`. covered: the indices of the tokens that the names were read as.
+ */
 function specialNamesIn(tokens, { names, isExact }) {
   const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
   // Bytes that aren't characters, and special tokens, aren't parts of such a name: they separate names, like spaces.
@@ -88,21 +92,18 @@ function specialNamesIn(tokens, { names, isExact }) {
   const parts = charactersIn(tokens).flatMap(partsOf); // in UTF-16 units, which a match's index counts
   const content = parts.map(([unit]) => unit).join("");
   const split = names.filter((name) => content.includes(asRead(name)));
-  const ownersOf = (name, index) => [
-    ...new Set(parts.slice(index, index + name.length).flatMap(([, owners]) => owners)),
-  ];
-  const placesOf = (name) =>
-    parts.flatMap((_, index) => (content.startsWith(name, index) ? ownersOf(name, index) : []));
+  const ownersOf = (name, at) => [...new Set(parts.slice(at, at + name.length).flatMap(([, owners]) => owners))];
+  const ownersOfAll = (name) => parts.flatMap((_, at) => (content.startsWith(name, at) ? ownersOf(name, at) : []));
   const matches = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))];
   const found = matches
     .map(({ 0: name, index }) => [name, ownersOf(name, index)])
     .filter(([name, owners]) => owners.length > 1 && !split.map(asRead).includes(name));
   const unknown = found.map(([name, owners]) => `${name} (${owners.length})`);
-  const covered = new Set([...split.map(asRead).flatMap(placesOf), ...found.flatMap(([, owners]) => owners)]);
+  const covered = new Set([...split.map(asRead).flatMap(ownersOfAll), ...found.flatMap(([, owners]) => owners)]);
   return { split: listed(split), unknown: listed(unknown), covered: [...covered].sort((a, b) => a - b) };
 }
 
-/** The words that a notice on a text lists, what they are written in, and whether the numbers are in doubt. */
+/** The words that a notice on a text lists, by what is wrong, their scripts, and whether the numbers are in doubt. */
 export function difficultIn(words, tokens, special) {
   const { split, unknown, covered } = specialNamesIn(tokens, special);
   const inNames = new Set(covered);
@@ -158,15 +159,15 @@ function pieceOf({ characters, start, stop }, n) {
 
 /** A text's tokens, each with `word`, its name for readers, and if it is a piece of a word, `piece`, see `pieceOf`. */
 export function withWords(tokens, characters = charactersIn(tokens), words = wordsIn(characters)) {
-  const own = tokens.map(() => []);
-  for (const character of characters) for (const n of character.owners) own[n].push(character);
+  const charactersOf = tokens.map(() => []);
+  for (const character of characters) for (const n of character.owners) charactersOf[n].push(character);
   const pieces = new Map();
   for (const word of words)
     for (let n = word.start; word.stop - word.start > 1 && n < word.stop; n++)
       if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
   return tokens.map((token, n) => ({
     ...token,
-    word: own[n].length ? nameFrom(own[n], n) : token.symbol,
+    word: charactersOf[n].length ? nameFrom(charactersOf[n], n) : token.symbol,
     piece: pieces.get(n),
   }));
 }

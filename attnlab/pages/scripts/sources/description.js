@@ -25,7 +25,7 @@ export function sayMessage(message) {
   return say(template, Object.fromEntries(Object.entries(values).map(([name, value]) => [name, sayMessage(value)])));
 }
 
-/** Like `say`, but returns a list, for values that are elements or lists of them. */
+/** Like `say`, but returns a list, for values that are elements or lists. Every second part of the split is a name. */
 export const sayParts = (text, values) =>
   translated(text).split(/\{(\w+)\}/).flatMap((part, n) => (n % 2 ? values[part] : part)).filter((part) => part !== "");
 

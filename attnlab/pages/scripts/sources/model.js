@@ -192,7 +192,7 @@ class Model {
     this.#traces.set(id, trace); // now the most recently used
     let bytes = 0;
     for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
-      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // the kept steps
+      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // KEPT_STEPS
       if (bytes > TRACE_CACHE_BYTES && n > 1) this.#traces.delete(cachedId);
     }
     return trace;
@@ -353,7 +353,7 @@ class Model {
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;
     await this.#pass(batch, last, tick);
-    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // its other steps: one row only
+    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // of other steps, one row is enough, below
     return this.logits(this.#rowOf(batch, context.shape[1] - 1, last), 0);
   }
 

@@ -50,8 +50,8 @@ function makeHead({ trace, layer, h, inputs, edits }) {
 /**
  * A run over the queries from `start` up to `stop`, in loaded layers.
  *
- * extraInputs: inputs by path, instead of those of the layers. rounded: steps to round to float32, as in the model,
- * because other steps depend on them.
+ * extraInputs: inputs by path, which replace the loaded layers' inputs. rounded: the paths of steps that are rounded to
+ * float32. The model rounds them too, so steps computed from them agree with the model's.
  */
 export function runOfQueries(
   trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {},
@@ -116,11 +116,11 @@ export function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
 
 export const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
 
-/** Whether a head is ablated in a view of one trace. */
+/** Whether a head is ablated in a view of one trace. A saved page has no `changes`; it lists the silenced heads. */
 export function isAblatedIn({ isDifference, traces: [trace] }, layer, head) {
   if (isDifference) return false;
   if (trace.changes) return isAmong(trace.changes, ablationOf(layer, head));
-  return trace.silenced.some(([n, h]) => n === layer && h === head);
+  return trace.silenced.some((silenced) => silenced[0] === layer && silenced[1] === head);
 }
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */

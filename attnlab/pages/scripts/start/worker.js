@@ -1,5 +1,5 @@
-// The first script of a page that includes its model: it runs in the page, whose other script uses the same modules,
-// and as its worker.
+// The first script of a page that includes its model. It runs twice: in the page, whose other script uses the same
+// modules, and in the page's worker, where it serves the model.
 
 import { serveModel } from "../sources/model.js";
 

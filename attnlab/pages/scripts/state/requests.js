@@ -37,7 +37,7 @@ function requestTrace(input, changes) {
       // If a next word was written, the text area shows the new text, unless the reader has typed since.
       const isWritten = input.ids && !hasSameIds;
       if (isWritten && selection.typed === typedBefore) set({ typed: trace.text });
-      // An edit keeps the text as it was typed, from which the text of its tokens may differ.
+      // An edit keeps the text as it was typed. The text of the tokens may differ from it.
       showTrace({ ...trace, typed: hasSameIds ? (input.text ?? latest().typed) : input.text });
     };
   });
@@ -61,11 +61,11 @@ export function requestTyped() {
 export function typeText(text) {
   set({ typed: text, isWriting: false });
   clearTimeout(typing);
-  typing = setTimeout(() => isShownTyped() || requestTyped(), TYPING_MILLISECONDS);
+  typing = setTimeout(() => isTypedTextShown() || requestTyped(), TYPING_MILLISECONDS);
 }
 
 /** Whether the typed text is the one that is shown. */
-export function isShownTyped() {
+export function isTypedTextShown() {
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
   return [latest().typed, latest().text].map(asTyped).includes(asTyped(selection.typed));
 }

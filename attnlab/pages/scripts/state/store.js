@@ -29,14 +29,14 @@ export const selection = {
   isWriting: false, // whether the page writes sampled tokens one after another
 };
 
-const readers = []; // {names, draw}, in the order in which they are called
+const listeners = []; // {names, draw}, in the order in which they are called
 
 /** Call `draw` after each change of these parts of the selection, or when `changed` is called with one of the names. */
-export const on = (names, draw) => readers.push({ names: names.split(" "), draw });
+export const on = (names, draw) => listeners.push({ names: names.split(" "), draw });
 
 /** Draw what depends on these parts, each view once; the promise is fulfilled when all is drawn. */
 export const changed = (...names) =>
-  Promise.all(readers.filter((reader) => reader.names.some((name) => names.includes(name))).map(({ draw }) => draw()));
+  Promise.all(listeners.filter((one) => one.names.some((name) => names.includes(name))).map(({ draw }) => draw()));
 
 /** Set parts of the selection without drawing. The caller calls `changed` once all parts are set. */
 export const setQuietly = (values) => Object.assign(selection, values);
@@ -56,5 +56,5 @@ export const describedCell = () => selection.hovered ?? selection;
 /** Whether two objects, such as the selection, name the same head. */
 export const isSameHead = (a, b) => a.layer === b.layer && a.head === b.head;
 
-export const settings = { ...UNCHANGED }; // as `model.generate` names them
+export const settings = { ...UNCHANGED }; // of sampling, with the parameter names of `model.generate`
 export const DEPTHS = ["look", "lab"];

@@ -230,7 +230,7 @@ export const isLoaded = (view, { layer, head }) => hasHead(view, layer, head) &&
 export const nextTokenOf = (trace, position, id) =>
   tokenAfter(trace.tokens.slice(0, position + 1), trace.names.get(id));
 
-/** The index in `alignment.queries` of a position in a trace, and the index in `alignment.keys` of a key's. */
+/** The index in `alignment.queries` of a trace's query i, and in `alignment.keys` of its key j. */
 export const queryOf = (trace, i) => alignment.queries.findIndex((positions) => positions[trace.number] === i);
 export const keyOf = (trace, j) => alignment.keys.findIndex((positions) => positions[trace.number] === j);
 

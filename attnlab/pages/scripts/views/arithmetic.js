@@ -8,7 +8,7 @@ import { description, say, sayParts } from "../sources/description.js";
 import { headOf, isMasked, isSeen, runOfHead, stepRow, uneditedRow } from "../sources/rows.js";
 import { closeArithmetic } from "../state/actions.js";
 import { isLook, on, selection, set } from "../state/store.js";
-import { alignment, DIFFERENCE, hasHead, MATRICES, traces, whyNoDifference } from "../state/traces.js";
+import { alignment, DIFFERENCE, hasHead, keyOf, MATRICES, traces, whyNoDifference } from "../state/traces.js";
 import {
   boxedTable, formulaOf, number, onceAFrame, positionsInWords, rowOf, tokenElement, withSymbol,
 } from "../drawing/draw.js";
@@ -130,8 +130,7 @@ function explainInCell({ trace, head, i, j, rows }, name) {
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
   const declared = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
-  // The lines are made from that equation, in attnlab/views/explaining/derivations.py; only their numbers are the
-  // page's.
+  // Python made the lines from that equation, see attnlab/views/explaining/derivations.py; the page fills in numbers.
   const lines = working.lines(description.explanations[declared].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, value], n) => {
@@ -200,7 +199,7 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
     }),
     [say("sum"), "", "", "", sum, totalOf(rows.weights), "", computed.context[component]],
     j,
-    (n) => chooseInTable(trace, "key", alignment.keys.findIndex((positions) => positions[trace.number] === n)),
+    (n) => chooseInTable(trace, "key", keyOf(trace, n)),
   );
   table.dataset.rows = "key";
   table.querySelectorAll("tbody tr").forEach((row, n) => row.classList.toggle("masked", !isSeen(head, i * Tk + n)));

@@ -94,11 +94,11 @@ function markControls() {
 
 function showFactor(percent) {
   byId("factor").value = percent;
-  byId("factor").nextElementSibling.textContent = `× ${(percent / 100).toFixed(2)}`;
+  byId("changes").querySelector(".value").textContent = `× ${(percent / 100).toFixed(2)}`;
 }
 
-const controlOf = (id, words, click) => buttonOf(click, { id }, words);
-const controlsOf = (...controls) => make("div", { class: "controls" }, ...controls);
+const buttonWithId = (id, words, click) => buttonOf(click, { id }, words);
+const rowOfControls = (...controls) => make("div", { class: "controls" }, ...controls);
 
 /** Controls that scale a step of the open head or all heads. */
 function stepControls() {
@@ -115,9 +115,11 @@ function stepControls() {
     "details",
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
-    controlsOf(step, make("span", {}, factor, make("span", { class: "value" }))),
-    controlsOf(controlOf("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
-    controlsOf(checkbox("uncausal", say("Remove the causal mask")), checkbox("unscaled", say("Don't divide by √Dk"))),
+    rowOfControls(step, make("span", {}, factor, make("span", { class: "value" }))),
+    rowOfControls(buttonWithId("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
+    rowOfControls(
+      checkbox("uncausal", say("Remove the causal mask")), checkbox("unscaled", say("Don't divide by √Dk")),
+    ),
   );
 }
 
@@ -128,8 +130,8 @@ function toggleHead({ layer, head }) {
 }
 
 function headControls() {
-  const ablateMlp = controlOf("mlp-toggle", "", () => toggleChange(ablationOf(selection.layer)));
-  const ablateHead = controlOf("head-toggle", "", () => toggleHead(selection));
+  const ablateMlp = buttonWithId("mlp-toggle", "", () => toggleChange(ablationOf(selection.layer)));
+  const ablateHead = buttonWithId("head-toggle", "", () => toggleHead(selection));
   return make("div", { id: "toggles" }, ablateHead, ablateMlp, stepControls());
 }
 

@@ -2,7 +2,7 @@
 
 import { say } from "../sources/description.js";
 import { reports } from "../sources/source.js";
-import { cancel, isShownTyped, latest, requests, restoreText } from "../state/requests.js";
+import { cancel, isTypedTextShown, latest, requests, restoreText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
 import { checkboxOf, markBusy, replaceWithFields } from "../drawing/draw.js";
 import { buttonOf, byId, make } from "../drawing/elements.js";
@@ -18,7 +18,7 @@ function showProgress(progress) {
 /** Show what became of the last request. If the text was refused, a button leads back to the one that is shown. */
 function showStatus() {
   byId("status").textContent = selection.status;
-  if (!selection.status || requests.refused === null || isShownTyped()) return;
+  if (!selection.status || requests.refused === null || isTypedTextShown()) return;
   const restore = () => {
     restoreText();
     byId("prompt").focus(); // the button is removed

@@ -139,8 +139,8 @@ class Heatmap {
     this.#side = Math.floor(Math.max(MIN_CELL, Math.min(MAX_CELL, available / Tk)));
     const [width, height] = [Tk * this.#side, T * this.#side];
     Object.assign(extent.style, { width: `${width}px`, height: `${height}px` });
-    const most = Math.max(320, innerHeight * 0.8);
-    Object.assign(scroller.style, { width: `${Math.min(available, width)}px`, height: `${Math.min(most, height)}px` });
+    const shownHeight = Math.min(Math.max(320, innerHeight * 0.8), height); // higher maps are scrolled
+    Object.assign(scroller.style, { width: `${Math.min(available, width)}px`, height: `${shownHeight}px` });
     // The frame's grid needs these sizes now; the canvases of labels get theirs only when they are drawn.
     figure.style.setProperty("--height", scroller.style.height);
     figure.style.setProperty("--label", `${this.#labelWidth}px`);

@@ -1,5 +1,5 @@
 // The whole model in one drawing: each token is a band on its way through the layers, as wide as its vector is long.
-// Curves are attention, from the token looked at to the one that looks; dots are what MLPs add.
+// Curves are attention, from the key's token to the query's; dots are what MLPs add.
 
 import { wordOf } from "../numbers/words.js";
 import { say } from "../sources/description.js";
@@ -15,18 +15,19 @@ const ROW = 30; // pixels from a token to the next
 const NAMES_WIDTH = 150; // width of the tokens' names
 const TITLES = 26; // height of the layers' names
 const MAX_BAND = 16; // the width of the largest norm
-const MAX_DOT = 9; // the radius for the largest norm
+const MAX_DOT = 9; // the radius for the largest norm; a dot's area shows its norm
 const MAX_CURVE = 5; // the width of weight 1
 const MIN_WEIGHT = 0.12; // smaller weights have no curve
-const SHARE_OF_ATTENTION = 0.7; // of a layer's width; the rest is for its MLP
+const SHARE_OF_ATTENTION = 0.7; // attention's share of a layer's width; the rest is for its MLP
+const GAP = 0.25; // the space between the names and layer 0, in widths of a layer
 
 /** For each layer, the x where its attention starts and ends, and the x of its MLP, halfway to the next layer. */
 function placesOf(layers, width) {
-  const each = (width - NAMES_WIDTH) / (layers + 0.25);
+  const layerWidth = (width - NAMES_WIDTH) / (layers + GAP);
   return Array.from({ length: layers }, (_, layer) => {
-    const start = NAMES_WIDTH + (layer + 0.25) * each;
-    const end = start + SHARE_OF_ATTENTION * each;
-    return { start, end, mlp: end + (0.5 - SHARE_OF_ATTENTION / 2) * each };
+    const start = NAMES_WIDTH + (layer + GAP) * layerWidth;
+    const end = start + SHARE_OF_ATTENTION * layerWidth;
+    return { start, end, mlp: end + (0.5 - SHARE_OF_ATTENTION / 2) * layerWidth };
   });
 }
 
@@ -36,7 +37,7 @@ function bandOf(y, points) {
   return svg("path", { class: "band", d: `M${side(-1).join("L")}L${side(1).reverse().join("L")}Z` });
 }
 
-/** The curves of a layer's heads between the drawn tokens, as wide as the weights. The first token has none. */
+/** The curves of a layer's heads between the drawn tokens. The first token, where many heads rest, has none. */
 function curvesOf(trace, layer, first, { start, end }, yOf, query) {
   const middle = (start + end) / 2;
   const curves = [];
@@ -46,9 +47,9 @@ function curvesOf(trace, layer, first, { start, end }, yOf, query) {
     for (let i = first; i < trace.T; i++) {
       const weights = stepRow(headOf(trace, layer, head), "weights", i);
       const names = ["curve", i === query && "of-query", isOpen && "of-head"].filter(Boolean).join(" ");
-      for (let key = Math.max(1 - trace.cached, first); key < trace.T; key++) {
+      for (let key = first; key < trace.T; key++) {
         const weight = weights[trace.cached + key];
-        if (weight < MIN_WEIGHT || key === i) continue;
+        if (weight < MIN_WEIGHT || key === i || trace.cached + key === 0) continue;
         const d = `M${start} ${yOf(key)}C${middle} ${yOf(key)},${middle} ${yOf(i)},${end} ${yOf(i)}`;
         const width = MAX_CURVE * Math.min(1, weight);
         curves.push(svg("path", { class: names, d, "stroke-width": width.toFixed(2) }));

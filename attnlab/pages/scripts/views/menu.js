@@ -61,7 +61,7 @@ export function startMenu() {
   mark();
   const help = byId("help");
   byId("close-help").addEventListener("click", () => help.close());
-  help.addEventListener("click", ({ target }) => target === help && help.close()); // beside it
+  help.addEventListener("click", ({ target }) => target === help && help.close()); // on the backdrop
   addEventListener("keydown", ({ key, target }) => {
     if (key !== "?" || target.closest?.("input, textarea, select")) return;
     if (help.open) help.close();

@@ -126,9 +126,7 @@ function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count
   const { temperature } = settings;
   const softmaxed = temperature
     ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
-        temperature: String(temperature),
-        largest: number(logits[0] / temperature, 4),
-        sum: number(sum, 4),
+        temperature: String(temperature), largest: number(logits[0] / temperature, 4), sum: number(sum, 4),
         vocab: grouped(vocab),
       })
     : [say("At temperature 0, the largest logit (the first if tied) gets probability 1.")];

@@ -49,7 +49,7 @@ function nearestPosition(trace, wanted) {
   return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
 }
 
-/** A token's pass. It is kept only once it is read: if that is cancelled, its promise stays pending. */
+/** A token's pass, which is kept once it is read. The promise of a read that is cancelled would stay pending. */
 async function passOf(trace, position) {
   trace.passes ??= new Map();
   if (!trace.passes.has(position)) trace.passes.set(position, await readPass(trace, position));
@@ -62,7 +62,8 @@ async function readPass(trace, position) {
     source.has(trace, "norms") ? source.pack(trace, "norms") : null,
   ]);
   const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
-  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layersInRun: null };
+  // following: the prediction after the token, which is read when it is first shown
+  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layersInRun: null, following: undefined };
 }
 
 /** The rows of a pack "pass", by path. */
@@ -80,8 +81,7 @@ function rowsIn({ pass: { packed, D, F } }, numbers) {
 /** The LayerNorms' parameters from the pack "norms", by path. */
 function normsIn({ layers, pass: { D } }, numbers) {
   const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
-  const norms = [...blocks.flat(), ""].flatMap((owner, n) => {
-    // gain, bias and epsilon
+  const norms = [...blocks.flat(), ""].flatMap((owner, n) => { // the final LayerNorm's path is "gain"
     const start = n * (2 * D + 1);
     const vector = (offset) => new Nd(numbers, [D], undefined, start + offset);
     return [[`${owner}gain`, vector(0)], [`${owner}bias`, vector(D)], [`${owner}epsilon`, numbers[start + 2 * D]]];
@@ -267,11 +267,10 @@ function whichColumns({ trace, step }) {
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (VOCABULARY_STEPS.has(name))
-    return say("token {symbol}, id {id}", {
-      ...shownStep.following.tokens[c],
-      symbol: wordOf(shownStep.following.tokens[c]),
-    });
+  if (VOCABULARY_STEPS.has(name)) {
+    const token = shownStep.following.tokens[c];
+    return say("token {symbol}, id {id}", { ...token, symbol: wordOf(token) });
+  }
   if (!PER_HEAD.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }

@@ -22,7 +22,7 @@ function summarise() {
     ...traces.flatMap((trace, n) => [
       ...(n ? [" · "] : []),
       prefixOf(trace),
-      // Of a shared model, the name is shown once.
+      // If the traces share a model, its name is shown once.
       ...(models.size > 1 || (trace.model && n === 0) ? [make("b", { title: trace.training }, trace.model), " "] : []),
       make("q", {}, make("bdi", {}, trace.excerpt)),
       trace.changes ? "" : trace.note, // a page with a model lists its changes

@@ -1,7 +1,7 @@
 // The text area in which the sentence is typed, and example texts.
 
 import { description, say } from "../sources/description.js";
-import { isShownTyped, requests, requestTyped, typeText } from "../state/requests.js";
+import { isTypedTextShown, requests, requestTyped, typeText } from "../state/requests.js";
 import { on, selection, set } from "../state/store.js";
 import { buttonOf, byId, make, moveByArrows } from "../drawing/elements.js";
 
@@ -39,7 +39,7 @@ export function exampleButtons() {
 
 /** Show whether the typed text differs from the one shown. */
 function markTyped() {
-  const isShown = isShownTyped();
+  const isShown = isTypedTextShown();
   set({ isTyping: !isShown });
   // If a text was refused, the numbers that are shown are of another one.
   byId("explore").classList.toggle("refused", !isShown && requests.refused !== null);

@@ -23,17 +23,17 @@ export async function completionOf({ ids, changes, names }, id) {
 /** Write by itself, a sampled token at a time, until the text ends, the reader stops it, or the model is full. */
 export async function toggleWriting() {
   if (selection.isWriting) return set({ isWriting: false });
-  const own = ++turn;
-  const goesOn = () => selection.isWriting && turn === own;
+  const thisTurn = ++turn;
+  const continues = () => selection.isWriting && turn === thisTurn;
   set({ isWriting: true });
   try {
     const { length } = blanksAtEnd(latest());
     if (length) await openIds(latest().ids.slice(0, -length)); // the next word begins with a blank
-    while (goesOn()) {
+    while (continues()) {
       const trace = latest();
       if (trace.ids.length >= source.config.n_positions) break;
       const { chosen } = await source.generate(trace, { count: 1, ...settings });
-      if (!goesOn() || chosen[0].symbol === END_OF_TEXT || latest() !== trace) break;
+      if (!continues() || chosen[0].symbol === END_OF_TEXT || latest() !== trace) break;
       await writeToken(chosen[0]);
       if (latest() === trace) break; // it was refused
       await new Promise((done) => setTimeout(done, MILLISECONDS_A_WORD));
@@ -41,6 +41,6 @@ export async function toggleWriting() {
   } catch (error) {
     if (error.name !== "AbortError") set({ status: error.message }); // the page's status already says “Cancelled.”
   }
-  if (turn === own) set({ isWriting: false });
+  if (turn === thisTurn) set({ isWriting: false });
   return undefined;
 }
