@@ -1,4 +1,4 @@
-"""`python -m attnlab`, the same as the command `attnlab`."""
+"""Run the command `attnlab` as `python -m attnlab`."""
 
 import sys
 

@@ -1,17 +1,17 @@
 """GPT-2 on one page.
 
-Each function computes one step of the forward pass; its parameters are the steps it needs. Where
-one equation serves several steps (LayerNorm, an affine map, a residual connection), the
-declarations in `attnlab.forward` say what its parameters are. `gpt2` is all of them in order.
+Each function computes one step of the forward pass from other steps, which are its parameters.
+Where one function serves several steps (LayerNorm, an affine map, a residual connection), the
+declarations in `attnlab.forward` say which steps its parameters are. `gpt2` is all of GPT-2.
 
-Arrays in, arrays out; nothing is modified in place or checked. Shapes are for one sequence of T
-tokens (Tq queries, Tk keys), D = n_embd, H heads, Dh = D / H, F the MLP's hidden width. Leading
-axes are batch axes. float32 stays float32: constants are Python floats, since
-`np.sqrt(64)` would turn every later array into float64.
+Functions check nothing and modify nothing in place. Shapes are for one sequence: T tokens (Tq
+queries, Tk keys), D = n_embd, H heads, F neurons of the MLP. A key has Dk and a value Dv
+components, both Dh = D / H in GPT-2. Leading axes are batch axes. float32 arrays stay float32:
+constants are Python floats, since `np.sqrt(64)` would turn every later array into float64.
 
 Sources: "Attention Is All You Need" (2017), section 3.2; "Language Models are Unsupervised
-Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. For variants of GPT-2:
-"Gaussian Error Linear Units" (2016), section 2, for all three GELUs and SiLU; transformers'
+Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. The sources of variants of GPT-2 are
+"Gaussian Error Linear Units" (2016), section 2, for all three GELUs and SiLU, and transformers'
 `modeling_gpt2.py` for `scale_of_layer`.
 """
 
@@ -37,7 +37,7 @@ Value = TypeVar("Value")
 
 
 def token_embedding(ids: Ids, W_E: Array) -> Array:
-    # A table look-up: the same as a one-hot matrix (T, vocab) times W_E, without the product.
+    # A table look-up equals the product of a one-hot matrix (T, vocab) and W_E, but is faster.
     return W_E[ids]  # (T, D)
 
 
@@ -54,10 +54,9 @@ def embedding(token_embedding: Array, position_embedding: Array) -> Array:
 #
 # X = layer_norm(input, gain, bias, epsilon)
 #
-# PyTorch calls gain and bias the weight and bias of LayerNorm; the paper, g and b (others γ and β).
-# GPT-2 normalises before attention and before the MLP (pre-norm), the Transformer of 2017 after.
-#
-# GPT-2's file has W_Q, W_K and W_V side by side in one matrix; here they are three matrices.
+# PyTorch calls gain and bias weight and bias; the paper calls them g and b, others γ and β.
+# GPT-2 normalises before attention and before the MLP (pre-norm). The Transformer of 2017
+# normalised after them. GPT-2's file has W_Q, W_K and W_V side by side; loading separates them.
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -65,7 +64,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    # PyTorch calls it Linear. There W is (out, in); in GPT-2's files and here it is (in, out).
+    # W is (in, out) here and in GPT-2's files. PyTorch's Linear has (out, in).
     return x @ W if b is None else x @ W + b  # (T, D) (D, H·Dh) -> (T, H·Dh)
 
 
@@ -83,16 +82,17 @@ def V(memory: Array, W_V: Array, b_V: Array | None, n_head: int, V_cache: Cache 
 
 
 def scale(K: Array) -> float:
-    # The variance of a dot product of Dk independent terms is Dk times that of one term.
+    # A sum of Dk independent terms has Dk times the variance of a term: √Dk times the deviation.
     return math.sqrt(K.shape[-1])  # √Dk
 
 
 def scale_of_layer(K: Array, divide_by_sqrt_d: bool, layer_number: int | None) -> float:
-    return (scale(K) if divide_by_sqrt_d else 1.0) * (layer_number or 1)  # √Dk in GPT-2
+    # √Dk in GPT-2; layer_number is None except in variants that multiply by it.
+    return (scale(K) if divide_by_sqrt_d else 1.0) * (layer_number or 1)
 
 
 def raw_scores(Q: Array, K: Array) -> Array:
-    # One dot product for each query and key. Before the softmax they are also called logits.
+    # One dot product for each query and key. Numbers before a softmax are also called logits.
     return Q @ transpose(K)  # (H, Tq, Tk)
 
 
@@ -101,17 +101,18 @@ def scores(raw_scores: Array, scale: float) -> Array:
 
 
 def masked_scores(scores: Array, mask: Mask, score_bias: Array | None) -> Array:
-    # GPT-2's own code subtracts 1e10 instead, which also ends as a weight of 0.
+    # -inf has the scores' dtype, so that float32 stays float32. GPT-2's own code subtracts 1e10
+    # instead, which also gives weights of 0.
     return np.where(mask, biased(scores, score_bias), scores.dtype.type(-math.inf))
 
 
 def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
-    # Over the last axis, the keys: each query's weights sum to 1. Also called attention pattern.
+    # The softmax runs over the keys: each query's weights, its attention pattern, sum to 1.
     return apply_dropout(softmax(masked_scores), dropout_mask)
 
 
 def context(weights: Array, V: Array) -> Array:
-    # Row i is the mean of the rows of V, weighted by row i of the weights. Often called z.
+    # Row i, often called z, is the mean of the rows of V, weighted by row i of the weights.
     return weights @ V  # (H, Tq, Dh)
 
 
@@ -120,17 +121,17 @@ def concat(context: Array) -> Array:
 
 
 def head_output(context: Array, W_O: Array) -> Array:
-    # concat W_O is the sum of these over all heads: each head's context meets its own rows of W_O.
-    return context @ W_O  # (Tq, D), one head's contribution
+    # W_O has only the head's rows here. concat times the layer's W_O is the sum over all heads.
+    return context @ W_O  # (Tq, D)
 
 
 # ---- the residual stream, and the MLP ------------------------------------------------------------
 #
-# output = affine(concat, W_O, b_O)                     of the attention
+# attention.output = affine(concat, W_O, b_O)
 # mid = residual(input, attention.output)
-# X = layer_norm(mid, gain, bias, epsilon)              of the MLP
-# hidden = affine(X, W_1, b_1), output = affine(activated, W_2, b_2)
-# output = residual(mid, mlp.output)                    of the block, the next block's input
+# mlp.X = layer_norm(mid, gain, bias, epsilon)
+# mlp.hidden = affine(X, W_1, b_1), mlp.output = affine(activated, W_2, b_2)
+# output = residual(mid, mlp.output)                    This is the next block's input.
 
 
 def residual(stream: Array, update: Array) -> Array:
@@ -139,11 +140,11 @@ def residual(stream: Array, update: Array) -> Array:
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
-    # Applied to each number alone; the columns are called the neurons of the MLP.
+    # The activation works on each number alone. The F columns are called the MLP's neurons.
     return activation(hidden)  # (T, F)
 
 
-def gelu(x: Array) -> Array:  # GPT-2's: the tanh approximation
+def gelu(x: Array) -> Array:  # GPT-2 uses this approximation with tanh
     return gelu_factor(x) * x
 
 
@@ -159,7 +160,7 @@ def tanh_argument(x: Array) -> Array:  # √(2/π) (x + 0.044715 x³)
     return math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x)
 
 
-def exact_gelu(x: Array) -> Array:  # GPT-2's approximation differs by up to 5e-4
+def exact_gelu(x: Array) -> Array:  # GPT-2's gelu differs by up to 5e-4
     return x * normal_cdf(x)
 
 
@@ -167,7 +168,7 @@ def normal_cdf(x: Array) -> Array:  # Φ(x), the normal CDF
     return 0.5 * (1.0 + erf(x / math.sqrt(2.0)))
 
 
-def quick_gelu(x: Array) -> Array:  # an approximation, off by up to 2e-2
+def quick_gelu(x: Array) -> Array:  # differs from exact_gelu by up to 2e-2
     return x * quick_gelu_factor(x)
 
 
@@ -193,7 +194,7 @@ def sigmoid(x: Array) -> Array:  # 1 / (1 + exp(-x)), without overflow
 
 
 def W_U(W_E: Array) -> Array:
-    # "Weight tying": W_E both reads tokens and predicts them. W_U is also called unembedding.
+    # "Weight tying": W_E also predicts tokens. W_U is also called the unembedding.
     return transpose(W_E)  # (D, vocab)
 
 
@@ -207,21 +208,21 @@ def next_logits(final: Array, W_U: Array) -> Array:
 
 
 def cross_entropy(logits: Array, targets: Ids) -> Array:
-    if (targets < 0).any():  # NumPy would count -1 from the end: the last token of the vocabulary
+    if (targets < 0).any():  # NumPy would read -1 as the last token of the vocabulary
         raise IndexError("targets must be ids, from 0; got a negative one")
     return surprisal(softmax(logits), logits, targets)  # (T,)
 
 
 def surprisal(probabilities: Array, logits: Array, targets: Ids) -> Array:
-    # -log p[target], computed from the largest p, since the target's p may round to 0:
+    # -log p[target]. p[target] may round to 0, but the largest p doesn't, so that is used:
     # log p[target] = log p[largest] - (logit[largest] - logit[target])
-    gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    return gap - np.log(probabilities.max(axis=-1))
+    target_logits = np.take_along_axis(logits, targets[..., None], -1)[..., 0]  # (T,)
+    return (logits.max(axis=-1) - target_logits) - np.log(probabilities.max(axis=-1))
 
 
 # ---- GPT-2, composed -----------------------------------------------------------------------------
 #
-# The library doesn't call this: a trace runs the same equations one by one, and keeps every step.
+# The library doesn't call `gpt2`: a trace runs the same equations one by one and keeps the steps.
 
 
 def gpt2(
@@ -232,20 +233,21 @@ def gpt2(
     epsilon: float = 1e-5,
     activation: Activation = gelu,
 ) -> Array:
-    # Below, None means no dropout, no cached keys and values, or no bias of the scores.
-    p, positions = parameters, np.arange(len(ids))
-    mask = positions[:, None] >= positions  # (Tq, Tk): a token attends to itself and earlier ones
-    by_token, by_position = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
-    stream = embedding(by_token, by_position)  # (T, D); each block adds to it twice
+    # In calls below, None stands for no dropout, no cached keys or values, and no score bias.
+    p = parameters
+    positions = np.arange(len(ids))
+    mask = positions[:, None] >= positions  # (Tq, Tk): no token attends to later tokens
+    # The residual stream (T, D), to which each block adds twice.
+    stream = embedding(token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"]))
     for n in range(n_layer):
-        attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"
+        attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"  # the parameters' paths
         X = layer_norm(stream, p[f"{attention}.gain"], p[f"{attention}.bias"], epsilon)
         q = Q(X, p[f"{attention}.W_Q"], p[f"{attention}.b_Q"], n_head)  # (H, T, Dh)
         k = K(X, p[f"{attention}.W_K"], p[f"{attention}.b_K"], n_head, None)
         v = V(X, p[f"{attention}.W_V"], p[f"{attention}.b_V"], n_head, None)
-        # `scale` applies in GPT-2; `scale_of_layer`, in variants that scale differently.
+        # GPT-2 uses `scale`; variants that scale differently use `scale_of_layer`.
         allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask, None)  # (H, Tq, Tk)
-        heads = concat(context(weights(allowed, None), v))  # (T, D), the heads side by side
+        heads = concat(context(weights(allowed, None), v))  # (T, D), all contexts side by side
         update = affine(heads, p[f"{attention}.W_O"], p[f"{attention}.b_O"])
         mid = residual(stream, update)
         X = layer_norm(mid, p[f"{mlp}.gain"], p[f"{mlp}.bias"], epsilon)
@@ -270,8 +272,8 @@ def rows_of_head(W_O: Array, head: int, n_head: int) -> Array:
 
 
 def head_slice(x: AnyArray, head: int, n_head: int) -> AnyArray:
-    # (..., H, Tq, Tk) -> (..., Tq, Tk)
-    shape = (*x.shape[:-3], n_head, *x.shape[-2:])  # heads may share one mask
+    # (..., H, Tq, Tk) -> (..., Tq, Tk). A mask that heads share lacks H, so it is broadcast first.
+    shape = (*x.shape[:-3], n_head, *x.shape[-2:])
     return (x if x.shape == shape else np.broadcast_to(x, shape))[..., head, :, :]
 
 
@@ -288,7 +290,7 @@ def softmax(x: Array) -> Array:
 
 
 def exponentials(x: Array) -> Array:
-    return np.exp(x - x.max(axis=-1, keepdims=True))  # cancels in the softmax; prevents overflow
+    return np.exp(x - x.max(axis=-1, keepdims=True))  # the maximum cancels; it prevents overflow
 
 
 def mean(x: Array) -> Array:
@@ -301,18 +303,18 @@ def normalised(x: Array, epsilon: float) -> Array:
 
 
 def deviation(centred: Array, epsilon: float) -> Array:
-    return np.sqrt(mean(np.square(centred)) + epsilon)  # mean over D, not D - 1
+    return np.sqrt(mean(np.square(centred)) + epsilon)  # the mean divides by D, not by D - 1
 
 
 def split_heads(x: Array, n_head: int) -> Array:
-    # Head h has the columns that begin at h · Dh. The axis of heads moves before T, so that a
-    # matrix product of the last two axes is one product for each head.
+    # Head h has the Dh columns from h · Dh on. The axis of heads moves before T, since a matrix
+    # product uses the last two axes: it is then one product for each head.
     width = x.shape[-1] // n_head
     return x.reshape(*x.shape[:-1], n_head, width).swapaxes(-3, -2)  # (T, H·Dh) -> (H, T, Dh)
 
 
 def merge_heads(x: Array) -> Array:
-    # The inverse of `split_heads`.
+    # This inverts `split_heads`.
     *leading, n_head, T, width = x.shape
     return x.swapaxes(-3, -2).reshape(*leading, T, n_head * width)  # (H, T, Dh) -> (T, H·Dh)
 
@@ -322,15 +324,15 @@ def transpose(x: Array) -> Array:
 
 
 def apply_dropout(x: Array, dropout_mask: Array | None) -> Array:
-    # The mask is None outside of training, when a model uses all weights.
-    return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
+    # The mask is None outside of training; in training it has 0 or 1 / (1 - p) for each number.
+    return x if dropout_mask is None else x * dropout_mask
 
 
-def biased(scores: Array, score_bias: Array | None) -> Array:  # GPT-2 has no bias here
+def biased(scores: Array, score_bias: Array | None) -> Array:  # GPT-2 has no score bias
     return scores if score_bias is None else scores + score_bias
 
 
-def identity(x: Any) -> Any:  # type checkers take the type from the step's declaration
+def identity(x: Any) -> Any:  # Any, since the declaration of a step says its type
     return x
 
 
@@ -341,4 +343,4 @@ class Cache(Protocol):
 
 
 def with_cached(cache: Cache | None, new: Array) -> Array:
-    return new if cache is None else cache.extend(new)  # cached rows first
+    return new if cache is None else cache.extend(new)  # the cached rows come first

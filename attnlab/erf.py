@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Rational approximations: the coefficients of numerator and denominator, highest power first.
+# Rational approximations: the coefficients of a numerator and a denominator, highest power first.
+# The stars only keep several numbers on one line.
 NEAR = (
     (
         *(1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2),
@@ -31,26 +32,24 @@ FAR = (
         *(4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
     ),
 )
-THRESHOLD = 0.46875  # NEAR is used up to it, FAR above
-
-# erf(x) rounds to 1 in float64 for larger x.
-LARGEST = 6.0
+THRESHOLD = 0.46875  # NEAR is used for |x| up to this number, FAR for larger |x|
+ROUNDS_TO_ONE = 6.0  # from this x on, erf(x) rounds to 1 in float64
 
 
 def erf(x: NDArray[Any]) -> NDArray[Any]:
     """The error function, 2/√π · the integral of exp(-t²) from 0 to x, in x's shape and dtype.
 
-    It is x · NEAR(x²) for |x| up to THRESHOLD, and above it 1 - exp(-x²) · FAR(|x|) with the sign
-    of x. FAR is fitted to |x| up to 4; for larger |x|, exp(-x²) is negligible. The result is
-    accurate to 1e-15 in float64, 4e-7 in float32.
+    It is x · NEAR(x²) for |x| up to THRESHOLD. For larger |x| it is 1 - exp(-x²) · FAR(|x|), with
+    the sign of x. FAR is fitted to |x| up to 4; above 4, exp(-x²) is negligible. The result is
+    accurate to 1e-15 in float64, and to 4e-7 in float32.
 
     Source: W. J. Cody, "Rational Chebyshev Approximations for the Error Function" (1969), in the
     form of his `CALERF` (1990).
     """
-    # erf(-x) = -erf(x), so only magnitudes are computed. A cap keeps exp and powers in range.
-    magnitude = np.minimum(np.abs(x), LARGEST)
+    # erf(-x) = -erf(x), so |x| is enough. A cap keeps exp and the powers of |x| in range.
+    magnitude = np.minimum(np.abs(x), ROUNDS_TO_ONE)
     square = np.square(magnitude)
-    # Both are computed for all x, which in NumPy is faster than splitting x.
+    # Both formulas are computed for all x: in NumPy, this is faster than splitting x in two.
     near = magnitude * rational(square, *NEAR)
     far = 1.0 - np.exp(-square) * rational(magnitude, *FAR)
     values: NDArray[Any] = np.copysign(np.where(magnitude <= THRESHOLD, near, far), x)
@@ -68,7 +67,7 @@ def rational(
 
 def polynomial(x: NDArray[Any], coefficients: Sequence[float]) -> NDArray[Any]:
     """A polynomial by Horner's method."""
-    # ((a x + b) x + c) x + ...: one product and one sum for each coefficient, no powers.
+    # ((a x + b) x + c) x + ... needs one product and one sum for each coefficient, but no powers.
     highest, second, *others = coefficients
     total = highest * x + second
     for coefficient in others:

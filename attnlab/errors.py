@@ -21,7 +21,7 @@ class AttnlabError(Exception):
     """
 
     def __init__(self, message: str = "", /) -> None:
-        super().__init__(_shorten(_escape(f"{message}")))  # English, also if it is a Message
+        super().__init__(_shorten(_escape(f"{message}")))  # f"{...}" of a Message is English
 
 
 def _escape(text: str) -> str:
@@ -34,7 +34,7 @@ def _escape(text: str) -> str:
 def _shorten(text: str) -> str:
     """Cut the middle out of long words, and out of the text if it is still too long."""
     half = LONGEST_WORD // 2
-    text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST_WORD - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
+    text = re.sub(rf"(\S{{{half}}})\S+(\S{{{half}}})", r"\1…\2", text)  # a word over 2 · half
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 
@@ -54,7 +54,7 @@ class OutOfRangeError(AttnlabError, IndexError):
 class UnknownNameError(AttnlabError, KeyError):
     """No parameter has the given path, or the atlas doesn't have the given measure."""
 
-    __str__ = Exception.__str__  # KeyError would show the message's repr, in quotes
+    __str__ = Exception.__str__  # the __str__ of KeyError returns the message's repr
 
 
 class OutOfMemoryError(InvalidValueError, MemoryError):
@@ -90,7 +90,7 @@ class MissingExtraError(AttnlabError, ImportError):
 
 
 class DisagreementError(AttnlabError, AssertionError):
-    """The printed numbers of an explanation don't add up to the stored one."""
+    """The printed numbers of an explanation don't add up to the step's number."""
 
 
 class DivergedError(AttnlabError, ArithmeticError):
@@ -106,9 +106,9 @@ class WorkerError(AttnlabError, RuntimeError):
 
 
 def quoted(value: object, longest: int = 80) -> str:
-    """Format a value for an error message: its repr, shortened, or its type if that fails."""
+    """Format a value for an error message: its repr, shortened, or its type if repr fails."""
     try:
-        text, *others = repr(value).split("\n", 1)
-    except Exception:  # e.g. an integer with 5,000 digits
+        first_line, *others = repr(value).split("\n", 1)
+    except Exception:  # repr fails for an integer with 5,000 digits, for example
         return f"an object of type {type(value).__name__}"
-    return f"{text[: longest - 1]}…" if others or len(text) > longest else text
+    return f"{first_line[: longest - 1]}…" if others or len(first_line) > longest else first_line

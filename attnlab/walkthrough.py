@@ -2,8 +2,8 @@
 
 `attnlab verify` prints the comparison, for GPT-2 or another model.
 
-Source of the order and the figures: orczhou.com, "understanding-llm-attention", 2025-12-31, in
-`attnlab/checking/figures/walkthrough.json`.
+The order of the steps and the figures are from orczhou.com, "understanding-llm-attention",
+2025-12-31. The figures are stored in `attnlab/checking/figures/walkthrough.json`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def walk(
 ) -> Iterator[LabelledStep]:
     """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
-    The order is: token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked
-    scores, weights, context. In layer 0, X is LayerNorm of the embedding.
+    The steps are the token and position embeddings, their sum, X, W_Q W_K W_V, Q K V, scores,
+    masked scores, weights and context. In layer 0, X is LayerNorm of the sum.
     """
     trace = model.trace(prompt)
     head_result = trace.head(layer, head)
@@ -93,10 +93,10 @@ class Reproduction(Document):
 
 
 def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
-    """Compare every published figure with the model's.
+    """Compare every published figure with the model's number.
 
-    A figure agrees if the computed number is within half a unit of its last printed decimal, plus
-    1e-6 for float32 rounding.
+    A figure agrees with a number that differs by at most half a unit of the figure's last printed
+    decimal, plus 1e-6 for float32 rounding.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
 
     yield compare("token_ids", trace.tokens.ids, published["token_ids"], 0)
     same_symbols = np.array(trace.tokens.symbols) == np.array(published["symbols"])
-    yield compare("symbols", same_symbols, np.ones(same_symbols.shape), 0)
+    yield compare("symbols", same_symbols, np.ones(same_symbols.shape), 0)  # 1 where they agree
     for name, decimals in published["decimals"].items():
         if name != "similarity":
             yield compare(name, computed[name], published[name], decimals)

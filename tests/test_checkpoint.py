@@ -36,7 +36,7 @@ from attnlab.errors import (
     UnknownNameError,
     VocabularyError,
 )
-from attnlab.forward.config import LARGEST
+from attnlab.forward.config import LARGEST_SIZES
 from attnlab.forward.parameters import ParameterVector, parameter_count, stored_shapes
 from attnlab.support.formats import CONFIG
 
@@ -337,12 +337,12 @@ def test_refusals(
 # Tensors that don't match the config
 
 
-@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize("name", LARGEST_SIZES)
 def test_huge_config_sizes_allocate_nothing(odd: Path, name: str) -> None:
     """Arrays must not be created before they are looked up; the names of 1,000 layers are few."""
     Checkpoint(odd, GPT2Config.from_file(odd / CONFIG))  # lazy imports happen here
     sizes = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_head": 1}
-    config = GPT2Config(**sizes | {name: LARGEST[name]} | {"n_head": 1})
+    config = GPT2Config(**sizes | {name: LARGEST_SIZES[name]} | {"n_head": 1})
     tracemalloc.start()
     try:
         if name == "n_head":
@@ -715,7 +715,7 @@ def test_rows_of_a_loaded_embedding_are_not_reread(reading: Counter) -> None:
 
 
 def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
-    config = GPT2Config(**TINY | {"vocab_size": 256, "n_layer": LARGEST["n_layer"]})
+    config = GPT2Config(**TINY | {"vocab_size": 256, "n_layer": LARGEST_SIZES["n_layer"]})
     GPT2(ParameterVector(config), Tokenizer.byte_level()).save(tmp_path)
     assert GPT2.from_pretrained(tmp_path).config == config
 

@@ -14,7 +14,7 @@ from conftest import REFERENCE
 
 from attnlab import GPT2Config
 from attnlab.errors import ConfigError, InvalidTypeError, InvalidValueError
-from attnlab.forward.config import ACTIVATIONS, LARGEST
+from attnlab.forward.config import ACTIVATIONS, LARGEST_SIZES
 from attnlab.forward.parameters import ParameterVector, parameter_count
 
 SIZES: dict[str, Any] = {
@@ -191,7 +191,7 @@ def test_sizes_that_transformers_files_leave_out() -> None:
         GPT2Config.from_dict(with_others | {"n_embd": 8})
 
 
-@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize("name", LARGEST_SIZES)
 @pytest.mark.parametrize("digits", [9, 12, 18, 5000])
 def test_implausible_sizes_are_rejected(name: str, digits: int) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be at most") as caught:
@@ -200,7 +200,7 @@ def test_implausible_sizes_are_rejected(name: str, digits: int) -> None:
 
 
 def test_the_largest_sizes() -> None:
-    config = GPT2Config(**LARGEST)
+    config = GPT2Config(**LARGEST_SIZES)
     assert parameter_count(config) > 10**16
     with pytest.raises(InvalidValueError, match=r"not enough memory for [\d,]+ parameters"):
         ParameterVector(config)

@@ -27,7 +27,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.files import (
-    LARGEST,
+    LARGEST_FILE,
     as_path,
     make_directory,
     parse_json,
@@ -252,13 +252,13 @@ def test_interrupted_write_leaves_no_partial_file(
 
 
 def test_size_limits() -> None:
-    for size in (20_000_000_000, LARGEST + 1):
+    for size in (20_000_000_000, LARGEST_FILE + 1):
         with open("sparse", "wb") as stream:
             stream.truncate(size)
         with pytest.raises(ConfigError, match="sparse can't be read: it is larger than 64,000"):
             read_bytes("sparse", ConfigError)
-    os.truncate("sparse", LARGEST)
-    assert len(read_bytes("sparse", ConfigError)) == LARGEST
+    os.truncate("sparse", LARGEST_FILE)
+    assert len(read_bytes("sparse", ConfigError)) == LARGEST_FILE
 
 
 def test_missing_files_and_long_names(here: Path) -> None:

@@ -49,11 +49,11 @@ from attnlab.support.messages import Message
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import tiktoken_settings
 
-# Names in a block of the matrices that nn.Linear (in nanoGPT) stores transposed.
+# Names of the matrices in a block that nn.Linear (in nanoGPT) stores transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
 QKV_MATRIX, QKV_BIAS = NAMES["attention.W_QKV"], NAMES["attention.b_QKV"]
 
-# Attributes in which wrappers, such as DataParallel's, hold the model.
+# Attributes in which wrappers, such as DataParallel, hold the model.
 WRAPPER_ATTRIBUTES = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
 
 SOURCE = "the model in memory"
@@ -79,7 +79,7 @@ class ArrayEntry:
         return name.replace("float", "F").upper()
 
     def read(self) -> Array:
-        try:  # may raise anything, for instance on PyTorch's meta device
+        try:
             array: Array = as_reals(self.array, list_names([self.name]))
         except AttnlabError as error:
             raise CheckpointError(f"{list_names([self.name])} can't be read: {error}") from None
@@ -97,26 +97,26 @@ def parameters_in_memory(
     zeros = _zero_biases(entries, config)
     tensors, tied_copy, ignored = select_parameters(entries | zeros, config, SOURCE)
     if zeros:
-        which = "query, key and value " if len(zeros) == config.n_layer else ""
+        which = "query, key and value " if len(zeros) == config.n_layer else ""  # one b_QKV a layer
         ignored += f", without {which}biases, which are 0"
     parameters = ParameterVector(config, dtype=dtype)
     for path in stored_shapes(config):
         entry, stored = tensors[tensor_name(path)], parameters.stored(path)
         values = entry.read()
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        with np.errstate(over="ignore", invalid="ignore"):  # `is_finite` finds overflow below
             stored[...] = transpose(values) if path == "W_U" else values
         if not is_finite(stored):
             raise CheckpointError(f"{list_names([entry.name])} contains NaN or infinite numbers")
     if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
         raise not_tied(SOURCE)
     parameters.vector.flags.writeable = False
-    frozen = ParameterVector(config, parameters.vector)  # its arrays are read-only too
+    frozen = ParameterVector(config, parameters.vector)  # views of a read-only vector are read-only
     frozen.origin = Message("from {origin}", origin=f"arrays in memory{ignored}")
     return frozen
 
 
 def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEntry]:
-    """The arrays by their names in a checkpoint, without prefix."""
+    """Entries of the arrays by their names in a checkpoint, without prefix."""
     entries: dict[str, ArrayEntry] = {}
     with reraised_as(CheckpointError, "the model's arrays can't be read"):
         items = list(arrays.items())
@@ -127,12 +127,13 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             )
         with reraised_as(InvalidValueError, f"{list_names([name])} isn't an array"):
             values = array if hasattr(array, "dtype") else np.asarray(array)
-            # Under its path W_U is (D, vocab), in files (vocab, D).
+            # W_U is (D, vocab) under this name, but (vocab, D) under its name in files.
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
             _ = entries[bare].shape, entries[bare].dtype  # read here, since they may raise anything
     blocks = [match for name in entries if (match := IN_BLOCK.fullmatch(name))]
     matrices = [block[0] for block in blocks if block[2] in MATRICES]
     QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
+    # If one of these is transposed, nn.Linear has stored all matrices.
     if any(entries[name].shape == (3 * config.n_embd, config.n_embd) for name in QKV_matrices):
         entries |= {name: replace(entries[name], transposed=True) for name in matrices}
     return entries
@@ -141,40 +142,42 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
 def _with_known_names(items: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
     """The arrays as (name in a checkpoint, given name, array); separate Q, K and V are joined."""
     known: list[tuple[str, str, Any]] = []
-    # Separate Q, K and V, by the name of the joined array, and by the axis along which they are
-    # joined: the first axis for nn.Linear, which stores Wᵀ.
+    # Separate arrays of Q, K and V, by the name of the joined array and by the axis along which to
+    # join them: the first axis for nn.Linear, which stores Wᵀ.
     parts: dict[tuple[str, int], dict[str, tuple[str, Any]]] = {}
     for name, array in items:
         check_kind(name, str, "an array's name")
         stored = stored_path(name)
         try:
-            bare, part, axis = tensor_name(stored), "" if stored == name else name[-1], -1
+            bare, axis = tensor_name(stored), -1
+            part = "" if stored == name else name[-1]  # the last letter of W_Q is Q
         except UnknownNameError:
-            (bare, part), axis = other_name(name) or (bare_name(name), ""), 0
+            bare, part = other_name(name) or (bare_name(name), "")
+            axis = 0
         if part:
             parts.setdefault((bare, axis), {})[part] = name, array
         elif bare:
-            is_batch = name.endswith("pos_emb") and np.shape(array)[:-2] == (1,)
+            is_batch = name.endswith("pos_emb") and np.shape(array)[:-2] == (1,)  # as in minGPT
             known.append((bare, name, array[0] if is_batch else array))
     for (bare, axis), part_arrays in parts.items():
         names = [part_arrays[part][0] for part in "QKV" if part in part_arrays]
         if len(names) < 3:
             raise CheckpointError(f"of Q, K and V there is only {list_names(names)}")
-        joined = [ArrayEntry(*part_arrays[part]).read() for part in "QKV"]
+        matrices = [ArrayEntry(*part_arrays[part]).read() for part in "QKV"]
         with reraised_as(CheckpointError, f"{list_names(names)} can't be joined"):
-            known.append((bare, " and ".join(names), np.concatenate(joined, axis)))
+            known.append((bare, " and ".join(names), np.concatenate(matrices, axis)))
     return known
 
 
 def _zero_biases(entries: Mapping[str, ArrayEntry], config: GPT2Config) -> dict[str, ArrayEntry]:
-    """Biases that the model doesn't have, as zeros: all of them, or those of Q, K and V."""
+    """Zeros for biases that the model lacks: all biases, or the biases of Q, K and V."""
     biases = {
         tensor_name(path): shape
         for path, shape in stored_shapes(config).items()
         if len(shape) == 1 and not path.endswith("gain")
     }
-    of_QKV = {name: shape for name, shape in biases.items() if name.endswith(QKV_BIAS)}
-    for missing in (biases, of_QKV):
+    QKV_biases = {name: shape for name, shape in biases.items() if name.endswith(QKV_BIAS)}
+    for missing in (biases, QKV_biases):
         if not missing.keys() & entries.keys():
             zeros = {name: np.zeros(shape, np.float32) for name, shape in missing.items()}
             return {name: ArrayEntry(name, zero) for name, zero in zeros.items()}
@@ -184,7 +187,7 @@ def _zero_biases(entries: Mapping[str, ArrayEntry], config: GPT2Config) -> dict[
 def config_of(model: Any) -> GPT2Config:
     """The config of a transformers model, which may be wrapped in other models."""
     inner = model if callable(attribute(model, "state_dict")) else None
-    for _ in WRAPPER_ATTRIBUTES:  # at most one wrapper of each kind
+    for _ in WRAPPER_ATTRIBUTES:  # there is at most one wrapper of each kind
         to_dict = attribute(attribute(inner, "config"), "to_dict")
         if callable(to_dict):
             with reraised_as(ConfigError, "the model's config can't be read"):
@@ -199,7 +202,7 @@ def config_of(model: Any) -> GPT2Config:
 
 
 def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
-    """Convert a tokenizer, see `GPT2.from_arrays`, for an embedding with `rows` rows."""
+    """Convert a tokenizer as `GPT2.from_arrays` takes it; the embedding has `rows` rows."""
     if tokenizer is None:
         return NoTokenizer(rows)
     if isinstance(tokenizer, Tokenizer):

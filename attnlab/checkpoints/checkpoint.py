@@ -1,7 +1,7 @@
 """GPT-2's parameters in safetensors files, read when they are first used.
 
-Tensor names such as `h.0.attn.c_attn.weight` are used only here; elsewhere parameters have paths
-such as `blocks.0.attention.W_Q`. W_Q, W_K and W_V are the thirds of one tensor.
+Only this package uses tensor names such as `h.0.attn.c_attn.weight`. Elsewhere parameters have
+paths such as `blocks.0.attention.W_Q`. W_Q, W_K and W_V are the thirds of one tensor.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from attnlab.support.messages import Message
 # The origin of a model in the package is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
 
-# Matches the directory of a snapshot in the hub's cache; the group is the repository's name.
+# The path of a snapshot in the hub's cache ends so; the group is the repository's name.
 CACHED_SNAPSHOT = r"/models--([^/]+)/snapshots/[^/]+$"
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-AVERAGES = "head_averages.json"  # a list of numbers for each head, by the path of its context
+AVERAGES = "head_averages.json"  # each head's vector, by the path of the head's context
 
-# safetensors' dtypes in NumPy. It lacks bfloat16, which is the upper half of a float32.
+# NumPy's dtypes by safetensors' names. NumPy lacks bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 # Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's takes 15,000.
@@ -120,7 +120,7 @@ WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|tra
 # Output layers for other tasks, by the first part of their tensors' names. They are ignored.
 TASK_HEADS = ("score", "classifier", "qa_outputs", "multiple_choice_head", "v_head")
 
-# Old files store the causal mask and its fill value among the parameters.
+# Old files have the causal mask, and the score of hidden keys, among the parameters.
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 # Tensors of unmerged LoRA layers.
@@ -141,18 +141,20 @@ def tensor_name(path: str) -> str:
 
 
 def other_name(name: str) -> tuple[str, str] | None:
-    """The name in a checkpoint for a name in another implementation, and the part; else None.
+    """The name in a checkpoint for a name in another implementation; None for unknown names.
 
-    The part is "Q", "K" or "V" if the array is only that part of the checkpoint's array, else "".
-    The name is "" for an array that isn't a parameter.
+    The name is "" for an array that isn't a parameter. The second text returned is "Q", "K" or "V"
+    if the array is only this part of the checkpoint's array, else "".
     """
     for pattern, path in OTHER_NAMES.items():
         if match := re.fullmatch(pattern, bare_name(name)):
             if path in ("Q", "K", "V"):
                 joined = "W_QKV" if match[2] == "weight" else "b_QKV"
                 return tensor_name(f"blocks.{match[1]}.attention.{joined}"), path
-            block = f"blocks.{match[1]}." if match.groups() and path else ""
-            return (tensor_name(f"{block}{path}") if path else ""), ""
+            if not path:
+                return "", ""
+            block = f"blocks.{match[1]}." if match.groups() else ""  # the group is its number
+            return tensor_name(f"{block}{path}"), ""
     return None
 
 
@@ -163,12 +165,12 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     tensors = {
         tensor_name(path): parameters.stored(path) for path in stored_shapes(parameters.config)
     }
-    if OUTPUT in tensors:
+    if OUTPUT in tensors:  # files have W_U as nn.Linear stores it, (vocab, D)
         tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
     write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
     if parameters.averages:
         save_averages(parameters.averages, directory)
-    else:  # a file that exists already belongs to another model
+    else:  # averages that are already in the directory belong to another model
         (directory / AVERAGES).unlink(missing_ok=True)
 
 
@@ -178,8 +180,9 @@ def save_averages(averages: Averages, directory: Path) -> None:
 
 
 def averages_as_data(averages: Averages | None) -> dict[str, list[float]]:
-    """Averages for JSON, in the fewest digits that determine each float32; {} without averages."""
+    """Averages for JSON; {} without averages."""
     items = averages.items() if averages else ()
+    # str(x) has the fewest digits that determine a float32; float(x) would have twice as many.
     return {path: [float(str(x)) for x in vector] for path, vector in items}
 
 
@@ -199,10 +202,10 @@ class Checkpoint(Parameters):
     """The parameters of a GPT-2 in a directory.
 
     Opening reads only the files' headers and checks that every tensor exists with its shape. A
-    tensor is read when it is first used. It is copied to memory, not mapped: mapped tensors may be
-    unaligned, and every matrix product would copy them. Traces read only the embedding rows that
-    they use, until the logits need the whole matrix. The first read raises an error if the tensor
-    isn't finite, if its file has changed, or if a stored output matrix should be tied but differs.
+    tensor is read when first used. It is copied to memory, not mapped: mapped tensors may be
+    unaligned, and every matrix product would copy them. Traces read the embedding rows that they
+    use, until the logits need the whole matrix. The first read raises an error if the tensor isn't
+    finite, if its file has changed, or if a stored output matrix differs from the tied embedding.
 
     Parameters
     ----------
@@ -212,9 +215,8 @@ class Checkpoint(Parameters):
 
     Attributes
     ----------
-    origin : the directory, and the names of ignored tensors, those of an output layer for a task
-    name : the repository's name in the hub's cache, or the directory's
-
+    origin : the directory, and the names of ignored tensors, such as those of an added head
+    name : the repository's name in the hub's cache, or the directory's name
     """
 
     def __init__(
@@ -257,22 +259,22 @@ class Checkpoint(Parameters):
         return self._arrays[path]
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_arrays": {}}  # tensors are read again
+        return vars(self) | {"_arrays": {}}  # an unpickled checkpoint reads tensors again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
-        return self  # its arrays are read-only
+        return self  # no copy is needed, since it is read-only
 
     def rows(self, path: str) -> Array | Rows:
-        """A parameter to index by rows; for an embedding, only the indexed rows are read."""
+        """A parameter to index by rows; indexing an embedding reads only the indexed rows."""
         name = tensor_name(path)
         return self[path] if path in self._arrays or name not in EMBEDDINGS else Rows(self, name)
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
-        """Read a tensor, or some of its rows; its numbers must be finite."""
+        """Read a tensor, or some of its rows, and check that the numbers are finite."""
         stored = entry.read() if rows is None else entry.read_rows(rows)
-        if entry.dtype == "BF16":
+        if entry.dtype == "BF16":  # the upper 16 bits of a float32
             stored = (stored.astype("<u4") << 16).view("<f4")
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        with np.errstate(over="ignore", invalid="ignore"):  # `is_finite` finds overflow below
             values: Array = stored.astype(self.dtype, copy=False)
         if not is_finite(values):
             raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
@@ -290,12 +292,12 @@ class Rows:
         """Read rows, integers of any shape: (...) -> (..., D)."""
         distinct, inverse = np.unique(rows, return_inverse=True)
         read = self.checkpoint._read(self.checkpoint._entries[self.name], self.name, distinct)
-        return read[inverse.reshape(np.shape(rows))]  # NumPy 1 flattens the inverse
+        return read[inverse.reshape(np.shape(rows))]  # NumPy 1 returns a flat `inverse`
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor in a safetensors file from byte `start` on; `version` changes with the file."""
+    """A tensor that starts at byte `start` of a file; `version` shows if the file has changed."""
 
     file: Path
     dtype: str
@@ -311,7 +313,7 @@ class Entry:
         """Read only some rows of a matrix; `rows` must be in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
-        # Split between rows that aren't consecutive, so that consecutive rows are read at once.
+        # Split where a row doesn't follow the one before, to read consecutive rows at once.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         parts = [self._read(self.start + int(run[0]) * row_bytes, run.size * width) for run in runs]
         return np.concatenate(parts).reshape(-1, width)
@@ -333,7 +335,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The directory's safetensors file, or its shards."""
+    """The safetensors files of a directory: one file, or its shards."""
     index = directory / INDEX
     files = [directory / name for name in weight_names(directory)]
     missing = [file.name for file in files if not os.path.isfile(file)]
@@ -368,7 +370,7 @@ def weight_map(index: Path) -> dict[str, str]:
 
 
 def _entries(directory: Path) -> dict[str, Entry]:
-    """The tensors in a directory's weight files, by name without prefix."""
+    """Entries of the tensors in a directory's weight files, by name without prefix."""
     entries: dict[str, Entry] = {}
     files = weight_files(directory)
     for file in files:
@@ -380,7 +382,7 @@ def _entries(directory: Path) -> dict[str, Entry]:
                 )
             entries[bare] = entry
     index = directory / INDEX
-    if [file.name for file in files] != [WEIGHTS]:
+    if [file.name for file in files] != [WEIGHTS]:  # there are shards, which an index lists
         listed = set(map(bare_name, weight_map(index)))
         unlisted = [x for x in entries if x not in listed and not MASK_BUFFER.fullmatch(x)]
         if unlisted:
@@ -397,10 +399,10 @@ def bare_name(name: str) -> str:
 
 
 def read_header(file: Path) -> dict[str, Entry]:
-    """Read the header of a safetensors file, after the safetensors library has validated the file.
+    """Read the header of a safetensors file; the safetensors library validates the file.
 
-    The format: 8 bytes, little-endian, the length of a JSON header; the header; the tensors.
-    Source: safetensors' README, "Format".
+    A file has 8 bytes, the length of the header (little-endian), then the header in JSON, then the
+    tensors. Source: safetensors' README, "Format".
     """
     from safetensors import SafetensorError, safe_open  # imported late: it is slow to load
 
@@ -418,7 +420,7 @@ def read_header(file: Path) -> dict[str, Entry]:
                 raise OSError("the header doesn't start with a brace")
         with safe_open(file, framework="np"):
             pass
-    except (SafetensorError, OSError, MemoryError) as error:  # a file of 1 TB raises MemoryError
+    except (SafetensorError, OSError, MemoryError) as error:  # 1 TB raises MemoryError
         raise CheckpointError(
             f"{file} isn't a safetensors file, or is truncated ({reason_of(error)})"
         ) from None
@@ -433,7 +435,7 @@ def read_header(file: Path) -> dict[str, Entry]:
 
 
 class Stored(Protocol):
-    """A tensor in a file or of another library; `dtype` is its name in safetensors."""
+    """A tensor in a file or of another library; `dtype` is the dtype's name in safetensors."""
 
     @property
     def shape(self) -> Shape: ...
@@ -458,7 +460,7 @@ def select_parameters(
     parameters = _check_entries(
         {name: entry for name, entry in entries.items() if name not in ignored}, config, source
     )
-    # A tied embedding may be stored twice, or only under the output matrix's name.
+    # A tied embedding may be stored twice, or only under the name of the output matrix.
     tied_copy = parameters.pop(OUTPUT, None) if config.tie_word_embeddings else None
     if tied_copy is not None:
         parameters.setdefault(EMBEDDING, tied_copy)
@@ -482,8 +484,8 @@ def _check_entries(
     tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     expected = {tensor_name(path): shape for path, shape in stored_shapes(config).items()}
     if OUTPUT in expected:
-        expected[OUTPUT] = expected[OUTPUT][::-1]  # files have it transposed, as nn.Linear does
-    elif OUTPUT in tensors:  # W_E is stored under this name, or twice
+        expected[OUTPUT] = expected[OUTPUT][::-1]  # stored transposed, as in nn.Linear
+    elif OUTPUT in tensors:  # W_E is stored under this name, too or instead
         expected[OUTPUT] = expected[EMBEDDING]
         if EMBEDDING not in tensors:
             del expected[EMBEDDING]
@@ -525,7 +527,7 @@ def _mismatches(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) ->
 
 
 def _not_gpt2(tensors: Mapping[str, Stored], expected: Mapping[str, Shape]) -> str:
-    """Why tensors with these names aren't a plain GPT-2's; "" if nothing is known."""
+    """Why the names of tensors aren't those of a plain GPT-2; "" if they may be."""
     for name in tensors:
         if re.fullmatch(LORA, name):
             return (

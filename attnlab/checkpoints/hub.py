@@ -1,6 +1,6 @@
-"""Find a model's directory by its name: in the hub's cache, otherwise on the hub.
+"""Find a model's directory by name: in this package, in the hub's cache, or on the hub.
 
-huggingface_hub downloads the files to its cache; this module chooses the files, and limits the time
+huggingface_hub downloads the files to its cache. This module chooses the files, and limits the time
 to wait for the hub's first answer.
 """
 
@@ -20,7 +20,7 @@ from attnlab.support.files import as_path
 from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
 from attnlab.text.tokenizer import Tokenizer
 
-# The repository and the default revision, which many caches have, of each published GPT-2.
+# The repository and the default revision of each published GPT-2. Many caches have these revisions.
 PUBLISHED = {
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
     "gpt2-medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"),
@@ -45,12 +45,12 @@ class BuiltIn(NamedTuple):
 
     Attributes
     ----------
-    directory : the directory with its files, and its card, MODEL_CARD.md
-    description : a noun phrase that describes it
-    training : a sentence on what it was trained on
-    advice : what to do with words that it doesn't know
-    limits : a sentence of its card on what its predictions are good for
-    examples : texts that it continues well; a page with the model opens with the first
+    directory : the directory of the model's files and of its card, MODEL_CARD.md
+    description : what the model is
+    training : what the model was trained on
+    advice : what to do with words that the model doesn't know
+    limits : what the model's next tokens are worth, as a sentence of the card
+    examples : texts that the model continues well; its page opens with the first text
     """
 
     directory: Path
@@ -61,7 +61,6 @@ class BuiltIn(NamedTuple):
     examples: tuple[str, ...]
 
 
-# The models in this package, by name.
 BUILT_IN = {
     "english": BuiltIn(
         PACKAGE / "english",
@@ -93,15 +92,15 @@ BUILT_IN_HINT = (
     f"The models that come with attnlab need no network: {', '.join(map(quoted, BUILT_IN))}"
 )
 
-# Files that are downloaded before the weights, if the repository has them; all others are skipped.
+# A model needs the files of one of these vocabularies.
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
+# Files that are downloaded before the weights, if the repository has them.
 SMALL_FILES = (
     *(CONFIG, "vocab.json", "merges.txt", "tokenizer.json", "vocab.txt"),
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json", AVERAGES),
 )
 
-# Seconds to wait for the hub's first answer.
-TIMEOUT = 8.0
+TIMEOUT = 8.0  # seconds to wait for the hub's first answer
 
 
 def built_in_model(parameters: Parameters) -> BuiltIn | None:
@@ -118,8 +117,8 @@ def find_model(
 ) -> Path:
     """Find or download the directory with a model's files, see `GPT2.from_pretrained`.
 
-    A name in `BUILT_IN` (for a directory of that name, use `./pocket`) and a directory need no
-    network. All other names are repositories: a short name in `PUBLISHED`, or `owner/name`.
+    Names in `BUILT_IN` and directories need no network; `./pocket` is a directory, `pocket` isn't.
+    Other names are repositories: a short name in `PUBLISHED`, or `owner/name`.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     if revision is not None:
@@ -143,17 +142,17 @@ def find_model(
 def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Path:
     """Find a model in the hub's cache, or download it.
 
-    If another tool has cached a published model at another revision, that is used: the files are
-    the same.
+    Other tools may have cached a published model at another revision, with the same files.
     """
     from huggingface_hub import constants
 
-    repository, pinned = PUBLISHED.get(SHORT_NAMES.get(name, name), (name, None))
+    short_name = SHORT_NAMES.get(name, name)  # openai-community/gpt2 -> gpt2
+    repository, pinned = PUBLISHED.get(short_name, (name, None))
     problem = f"{name} is neither a directory nor in the hub's cache"
-    for candidate in (pinned, None) if revision is None else (revision,):
+    for candidate in (pinned, None) if revision is None else (revision,):  # None: the main branch
         snapshot = _cached_snapshot(repository, candidate)
         if snapshot is not None:
-            # `is_file` is false for a link whose file is gone from the cache.
+            # `is_file` is false for a link to a file that is no longer in the cache.
             names = {file.name for file in snapshot.iterdir() if file.is_file()}
             missing = _missing_files(names) + [n for n in weight_names(snapshot) if n not in names]
             if not missing:
@@ -167,7 +166,7 @@ def _find_by_name(name: str, revision: str | None, local_files_only: bool) -> Pa
 
 
 def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
-    """The snapshot of a revision in the cache, which may be incomplete."""
+    """The directory of a revision in the cache, which may be incomplete; None if there is none."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     cache = Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
@@ -185,9 +184,9 @@ def _missing_files(names: Iterable[str]) -> list[str]:
 
 
 def _download(repository: str, revision: str | None, problem: str) -> Path:
-    """Download a model to the cache: the small files first; the weights if those are valid.
+    """Download a model's small files to the cache and, if they are valid, the weights.
 
-    `problem` says why a download is necessary.
+    `problem` says, for an error, why a download is necessary.
     """
     names = _files_on_hub(repository, revision, problem)
     missing = _missing_files(names)
@@ -204,13 +203,13 @@ def _download(repository: str, revision: str | None, problem: str) -> Path:
 
 
 def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[str]:
-    """The names of a repository's files. This first request fails after TIMEOUT seconds."""
+    """List a repository's files. This is the first request, which may get no answer."""
     from huggingface_hub import HfApi, errors
 
     try:
         info = HfApi().model_info(repository, revision=revision, timeout=TIMEOUT)
         return [file.rfilename for file in info.siblings or ()]
-    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # or private, or gated
+    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # it may be private or gated
         raise MissingFileError(
             f"{quoted(repository, 200)} is neither a directory nor a repository on the hub that "
             "you can access. Names are like gpt2 or owner/name. For a private or gated repository, "
@@ -229,10 +228,10 @@ def _files_on_hub(repository: str, revision: str | None, problem: str) -> list[s
 
 
 def _fetch(repository: str, revision: str | None, names: Iterable[str]) -> Path:
-    """Download those files of a revision that aren't in the cache; return the snapshot.
+    """Download the files of a revision that aren't in the cache; return their directory.
 
-    `snapshot_download` isn't used: Ctrl-C doesn't stop its threads, and if the hub disappears, it
-    may return an incomplete snapshot.
+    `snapshot_download` isn't used: Ctrl-C doesn't stop its threads, and if the connection is lost,
+    it may return an incomplete snapshot.
     """
     from huggingface_hub import hf_hub_download
 
@@ -245,5 +244,5 @@ def _fetch(repository: str, revision: str | None, names: Iterable[str]) -> Path:
                 "Downloaded files are kept; repeat the call to download the rest. For a gated "
                 "repository, run `hf auth login`"
             ) from error
-        revision = snapshot.name  # all files are of the same commit
+        revision = snapshot.name  # the commit, so that all files are of the same commit
     return snapshot

@@ -1,5 +1,5 @@
 """The command `attnlab`.
 
-`attnlab_command` is what pip installs. `arguments` has the parser, `subcommands` computes and
-prints, `command` runs one.
+pip installs `attnlab_command` as the command. `arguments` has the parser, `subcommands` computes
+and prints, and `command` runs one subcommand.
 """

@@ -11,7 +11,7 @@ from attnlab.support.language import LANGUAGES
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable, wrap
 
-# Headings of argparse's help.
+# Headings in argparse's help, which are translated.
 HEADINGS = ("positional arguments", "options")
 
 
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=Formatter, add_help=False, **settings)
         self.add_argument("-h", "--help", action="help", help="show this help message and exit")
-        self.add_argument(  # read by `language_option`, before this parser is made
+        self.add_argument(  # `language_option` reads it before this parser is made
             "--lang",
             choices=LANGUAGES,
             default=argparse.SUPPRESS,

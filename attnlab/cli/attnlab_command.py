@@ -1,4 +1,4 @@
-"""The command `attnlab`. It catches Ctrl-C while the package is imported.
+"""The command `attnlab`, which shows only one line at Ctrl-C, even while the package is imported.
 
 It is installed beside the package, since loading a module of the package would import it first.
 """

@@ -1,7 +1,7 @@
 """Run the command `attnlab`.
 
-Exit statuses: 0 success; 1 `verify` found a difference; 2 bad usage, an `AttnlabError`,
-or output that can't be written; 130 after Ctrl-C; 141 if the output pipe is closed.
+The exit status is 0 after success, 1 if `verify` found a difference, 2 after bad usage, an
+`AttnlabError` or output that can't be written, 130 after Ctrl-C, 141 if the output pipe is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    # Imported here, so that Ctrl-C during these imports shows one line, not a traceback.
+    # These imports are here, so that Ctrl-C during them shows one line, not a traceback.
     from attnlab.cli.arguments import parser
     from attnlab.cli.subcommands import COMMANDS
 

@@ -1,4 +1,4 @@
-"""Compute what each subcommand prints, and print it.
+"""Compute and print the results of each subcommand.
 
 Everything is computed before the first line is printed: a command that fails prints only its error.
 """
@@ -32,7 +32,7 @@ from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.walkthrough import Reproduction
 
-# The page that `attnlab atlas` writes into its directory.
+# The page's name in the directory that `attnlab atlas --out` writes.
 PAGE = "atlas.html"
 
 
@@ -90,7 +90,7 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
 
 
 def _report(file: Path, options: argparse.Namespace) -> None:
-    """Print where a page is, and open it if asked to."""
+    """Print a page's path; with --open, open the page in the browser."""
     if options.open:
         show_in_browser(file.as_uri())
     print(printable(str(file)))
@@ -126,7 +126,7 @@ def _atlas(options: argparse.Namespace) -> None:
         return
     directory = as_path(options.out)
     print(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
-    if result.per_head:  # the page shows heads only
+    if result.per_head:  # the page only shows heads
         page(result).save(directory / PAGE)
         print(printable(say("Page: {path}", path=directory / PAGE)))
 

@@ -3,9 +3,9 @@
     X ─ W_Q, W_K, W_V ─> Q, K, V ─> raw_scores ─> scores ─> masked_scores ─> weights ─> context
                                        Q Kᵀ       / scale   future -> -inf   softmax    @ V
 
-Shapes: Tq queries attend to Tk keys (both are T in self-attention). Dk and Dv are the widths of a
-key and a value, both Dh = D / H in GPT-2, where H is the number of heads. Leading axes are batch
-axes. Arrays of all heads are head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
+In shapes, Tq queries attend to Tk keys (both T in self-attention). A key has Dk and a value Dv
+components, both Dh = D / H in GPT-2. There are H heads. Leading axes are batch axes. In arrays of
+all heads, the axis of heads comes before tokens: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
 
 The equations are in `attnlab.equations`, one for each computed step.
 """
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from attnlab.views.explaining.explanation import Explanation
     from attnlab.views.plot import Picture
 
-
-# GPT-2 has all biases. Your own attention may leave them out; then formulas don't show them.
+# GPT-2 has all biases. Your own attention may lack some, and formulas then don't show these.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
-# The end of formulas of projected steps with a head axis.
+# The end of the formulas of Q, K and V in multi-head attention.
 SPLIT = ", split into heads"
 
 
@@ -57,7 +56,7 @@ class Attention(ShownResult):
     ----------
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv)
     mask : bool (..., Tq, Tk), True = may attend
-    scale : √Dk, the divisor of the scores, or the number that was given
+    scale : the divisor of the scores: √Dk, or the number that was given
     score_bias : (..., Tq, Tk), added to the scores, or None; always None in GPT-2
     raw_scores, scores, masked_scores, weights : (..., Tq, Tk)
     context : (..., Tq, Dv)
@@ -71,21 +70,21 @@ class Attention(ShownResult):
         *("masked_scores", "dropout_mask", "weights", "context"),
     )
 
-    # The steps of one head, in order. Reading an attribute computes the step and the steps before
-    # it. A step without an equation is an input. Tq, Tk, ... are names of axes, see above.
+    # The chain of one head, in order. Reading a step computes it and the steps that it needs.
+    # A step without an equation is an input. Tq, Tk, ... are names of axes, see above.
     Q = Step[Array]("Tq Dk")  # a row for each token that attends: what it looks for
     K = Step[Array]("Tk Dk")  # a row for each token that may be attended to: what it offers
-    V = Step[Array]("Tk Dv")  # what that token passes on; its width may differ from that of K
+    V = Step[Array]("Tk Dv")  # what that token passes on; V may be wider or narrower than K
     mask = Step[Mask]("Tq Tk", "True where the query may attend")
-    # It isn't called `bias`, since a block has a step `bias`, which is LayerNorm's.
+    # It isn't called `bias`, since the `bias` of a block's attention belongs to LayerNorm.
     score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
-    # None unless dropout is asked for: a trace has none.
+    # dropout_mask is None without dropout, as in every trace.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)
-    # It has no axes, since it is one number. The equation uses only the shape of K. The number is
-    # √Dk, since dot products of Dk random components grow like √Dk.
+    # The scale has no axes: it is one number. The equation uses only the shape of K.
+    # It is √Dk, not Dk, since dot products of Dk random components grow like √Dk.
     scale = Step("", "√Dk", equations.scale)
-    # T x T steps are transient, since each is needed once, by the next step. A step that a user
-    # reads is kept.
+    # Other libraries often name only one of raw_scores, scores and weights, or all "attention".
+    # transient: each T x T step is needed once, by the next step. It is kept if a user reads it.
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     # With -inf, softmax gives a weight of exactly 0: exp(-inf) = 0.
@@ -96,13 +95,13 @@ class Attention(ShownResult):
         transient=True,
         infinite=True,
     )
-    # Softmax is over the keys, the last axis, so each row sums to 1. Too large scores are noticed
-    # here (`finite`), since masked_scores may contain -inf.
+    # The softmax runs over the keys, the last axis: each row sums to 1.
+    # finite: infinite scores are noticed here, since masked_scores may contain -inf.
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
     )
-    # Other libraries call it z, or the attention output before W_O. The fast equation computes
-    # blocks of queries, without keeping the (Tq, Tk) weights.
+    # The context is also called z, or the attention output before W_O.
+    # fast: it is computed by blocks of queries, without keeping the (Tq, Tk) weights.
     context = Step("Tq Dv", "weights V", equations.context, fast=fast.context, finite=True)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -118,7 +117,7 @@ class Attention(ShownResult):
         --------
         >>> result.edited({"scale": 1}).weights
         """
-        self._check_whole("edited")  # an edit of a part would change the whole result
+        self._check_whole("edited")  # editing a part would change the whole result
         return self._with_run(edit_run(self._run, edits))
 
     def _check_whole(self, verb: str) -> None:
@@ -143,9 +142,9 @@ class Attention(ShownResult):
 
         Parameters
         ----------
-        query, key : the tokens of the weight, by position (negative ones count from the end) or by
-            text, as in `explain("it", "dog")`. Without a key, all of the query's weights and the
-            weighted values are explained. The default query is the last token.
+        query, key : the weight to explain, by position (negative positions count from the end) or
+            by the token's text, as in `explain("it", "dog")`. Without a key, all of the query's
+            weights and the weighted values are explained. The default query is the last token.
         step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
             `query` is the attended token; for parameters, it is a row.
         component : the column, for steps whose columns aren't keys; default 0. In steps of several
@@ -172,11 +171,11 @@ class Attention(ShownResult):
 
         Parameters
         ----------
-        step : such as "masked_scores"
+        step : the step's name, such as "masked_scores"
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
-            None shows the first and last ones of a long text
-        language : "en" or "zh" (Chinese); None for the user's, see `attnlab.page`
+            None shows the first and last tokens of a long text
+        language : "en" or "zh" (Chinese); None for the user's language, see `attnlab.page`
 
         Returns
         -------
@@ -194,7 +193,7 @@ class Attention(ShownResult):
 
         Parameters
         ----------
-        step : such as "scores"
+        step : the step's name, such as "scores"
 
         Returns
         -------
@@ -208,13 +207,13 @@ class Attention(ShownResult):
     def to_xlsx(self, path: FilePath) -> None:
         """Write one head as a spreadsheet of formulas: change a number, and later steps follow.
 
-        Each step is a sheet: computed steps are formulas over earlier sheets, inputs and edited
-        steps are numbers, -inf is -1E+308. It needs xlsxwriter, the extra `sheets`. More than a
-        million cells are refused.
+        Each step is a sheet. Computed steps are formulas, which refer to earlier sheets; inputs and
+        edited steps are numbers; -inf is -1E+308. This needs xlsxwriter, see the extra `sheets`.
+        More than a million cells are refused.
 
         Parameters
         ----------
-        path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets
+        path : the file to write, such as "head.xlsx", for LibreOffice, Excel or Google Sheets
         """
         from attnlab.views.sheets import write_sheets  # needs xlsxwriter, which is optional
 
@@ -243,7 +242,7 @@ class SelfAttention(Attention):
         *Attention._table_steps,
     )
 
-    # One vector for each token. Queries are computed from X, keys and values from memory.
+    # X has one vector for each token. Queries are made of X, keys and values of memory.
     X = Step[Array]("Tq D", "the input of attention")
     # In cross-attention memory is an input, and this equation isn't used.
     memory = Step[Array]("Tk D'", "the attended sequence", equations.identity, x="X")
@@ -261,7 +260,7 @@ class SelfAttention(Attention):
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
-        # D' is the width of memory, D that of X. memory is X, so its width is the same.
+        # D' is the width of memory, and D is the width of X. In self-attention, memory is X.
         return axes.replace("D'", "D") if self._is_self_attention() else axes
 
     def formula_of(self, name: str) -> str:
@@ -273,11 +272,11 @@ class SelfAttention(Attention):
                 formula = formula.replace(term, "")
         if not self._is_self_attention():
             return formula
-        # In self-attention, formulas show X instead of memory.
+        # In self-attention, formulas show X instead of memory, which the user didn't give.
         return "X" if name == "memory" else formula.replace("memory", "X")
 
     def _steps_shown(self) -> tuple[str, ...]:
-        # In self-attention, memory is X: the table has one row for both.
+        # X and memory are one array here, and two rows for it would only confuse.
         hidden = {"memory"} if self._is_self_attention() else set()
         return tuple(name for name in self._table_steps if name not in hidden)
 
@@ -288,23 +287,23 @@ class SelfAttention(Attention):
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
-        # If a memory was given, it is an input of this run's graph.
+        # If the user gave a memory, it is an input of this run's graph.
         return f"{self._layer_prefix}memory" not in self._run.graph.given
 
 
 class Head(Circuits, SelfAttention):
     """One head of multi-head attention, with the same step names.
 
-    Its arrays are views of the layer's if the layer has computed them; otherwise they are computed
-    only for this head, with identical results.
+    Its arrays are views of the layer's arrays, if these are computed. If not, they are computed for
+    this head only, with identical results.
 
     Attributes
     ----------
     W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's parameters
     W_O : (Dv, D), this head's rows of the layer's W_O
-    output : (..., Tq, D), context W_O, its contribution to the layer's output, which is the sum of
-        all heads' contributions and b_O. An edit of the layer's `concat` changes the layer's output
-        but no head's, since heads don't use `concat`; `attribution` then raises an error.
+    output : (..., Tq, D), context W_O. The layer's output is the sum of all heads' outputs and b_O.
+        An edit of the layer's `concat` changes the layer's output but no head's output, since heads
+        don't use `concat`; `attribution` then raises an error.
     and the attributes of `SelfAttention`
     """
 
@@ -364,7 +363,7 @@ class MultiHeadAttention(SelfAttention):
     )
     _children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
-    # Parameters have the columns of all heads side by side; `select_head` finds those of one head.
+    # Columns of all heads lie side by side. `select_head` finds a head's columns by the axes.
     # In GPT-2 H·Dk = D: with more heads, each head is narrower.
     n_head = Step[int]("", "H")
     W_Q = Step[Array]("D H·Dk")  # head h has the Dk columns from h·Dk on
@@ -375,8 +374,8 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     # The output projection: from the heads back to the residual stream.
     W_O = Step[Array]("H·Dv D")
-    b_O = Step["Array | None"]("D")  # one for the layer: it belongs to no head
-    # Objects with `extend`, such as `CachedRows`; None without a cache, which only models have.
+    b_O = Step["Array | None"]("D")  # added once for the layer: it belongs to no head
+    # A cache is an object with `extend`, see `CachedRows`; only a model that generates has one.
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
     # The axis of heads comes first, so that Q @ Kᵀ is one product for each head.
@@ -390,15 +389,15 @@ class MultiHeadAttention(SelfAttention):
     masked_scores = SelfAttention.masked_scores.with_axes("H Tq Tk")
     weights = SelfAttention.weights.with_axes("H Tq Tk")
     context = SelfAttention.context.with_axes("H Tq Dv")
-    # Here heads meet; until here each head is computed on its own. In long texts, concat is a view
-    # of the context; in short ones it is a copy that is quick to make again.
+    # This step is the first that joins heads; the steps before it treat each head separately.
+    # view: in long texts concat is a view of the context; in short texts a copy is quickly made.
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
-    # It is transient, since a block needs it once, for `mid`.
+    # transient: in a block, `mid` is the sum of the stream and this output.
     output = affine_step("Tq D", "concat", "W_O", "b_O", transient=True, fast=fast.affine)
 
     @cached_property
     def heads(self) -> Numbered[Head]:
-        # A head is a view of this run, without arrays of its own.
+        # Heads are views of this run, created on access: they have no arrays of their own.
         return Numbered(
             "head",
             (

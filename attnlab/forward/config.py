@@ -17,14 +17,14 @@ from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 
 MODEL_TYPE = "gpt2"
 
-# Other names of sizes in transformers, and the sizes that its files may leave out.
+# Other names of sizes in transformers' files, and the sizes that these files may leave out.
 ALIASES = {
     "max_position_embeddings": "n_positions",
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
     "num_attention_heads": "n_head",
 }
-DEFAULT_SIZES = {  # GPT-2 small's
+DEFAULT_SIZES = {  # the sizes of GPT-2 small
     "vocab_size": 50257,
     "n_positions": 1024,
     "n_embd": 768,
@@ -32,8 +32,8 @@ DEFAULT_SIZES = {  # GPT-2 small's
     "n_head": 12,
 }
 
-# Keys with one supported value, the default. Other values are refused, since they would change the
-# computation: ignoring them would silently compute another model.
+# Keys with only one supported value, the default. Other values are refused: if they were ignored,
+# the numbers would be another model's, and nothing would show this.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 HOW_TO_RESTORE = (
     "Put zeros in the place of these heads, in the columns of W_Q, W_K, W_V and the rows of W_O, "
@@ -48,14 +48,14 @@ class NamedActivation(NamedTuple):
     name: str
 
 
-# OpenAI's GPT-2 has the tanh approximation, which transformers calls gelu_new; transformers' "gelu"
-# is the exact function.
+# OpenAI's GPT-2 has the tanh approximation of GELU, which transformers calls gelu_new.
+# transformers' "gelu" is the exact function.
 GELU = NamedActivation(equations.gelu, "GELU")
 EXACT_GELU = NamedActivation(equations.exact_gelu, "exact GELU")
 SILU = NamedActivation(equations.silu, "SiLU")
 
-# `activation_function` by transformers' names. Several are the tanh approximation of GELU, which
-# transformers computes in different orders, with differences below 1e-11.
+# The function of each `activation_function` in transformers. Several are the tanh approximation of
+# GELU, whose terms transformers orders differently, with differences below 1e-11.
 ACTIVATIONS = {
     "gelu_new": GELU,
     "gelu_fast": GELU,
@@ -70,8 +70,8 @@ ACTIVATIONS = {
     "swish": SILU,
 }
 
-# The largest sizes that a config may have: a damaged file must not ask for terabytes of memory.
-LARGEST = {
+# The maximum of each size in a config: a damaged file must not ask for terabytes of memory.
+LARGEST_SIZES = {
     "vocab_size": 100_000_000,
     "n_positions": 100_000_000,
     "n_embd": 1_000_000,
@@ -96,18 +96,16 @@ class GPT2Config:
     layer_norm_epsilon : added to the variance in LayerNorm
     activation_function : the MLP's activation function, such as "gelu_new" or "relu"
     scale_attn_weights : whether scores are divided by √Dh
-    scale_attn_by_inverse_layer_idx : whether they are also divided by layer + 1
+    scale_attn_by_inverse_layer_idx : whether scores are also divided by layer + 1
     reorder_and_upcast_attn : only affects float16 computation, and so nothing here
     tie_word_embeddings : whether the output matrix is the token embedding
-
     """
 
-    # Sizes have no defaults; the settings' defaults are those of GPT-2.
     vocab_size: int
     n_positions: int  # the context window: W_P has a row for each position
     n_embd: int  # d_model in the paper of 2017
     n_layer: int
-    n_head: int  # more heads are narrower ones: H · Dh = D
+    n_head: int  # with more heads, each head is narrower: H · Dh = D
     n_inner: int | None = None
     layer_norm_epsilon: float = 1e-5
     activation_function: str = "gelu_new"
@@ -147,7 +145,7 @@ class GPT2Config:
         If there is a model_type, missing sizes are GPT-2 small's, as in transformers.
         """
         check_kind(settings, Mapping, "settings", "a dict")
-        # The kind of model is checked first: another model lacks some of the settings below.
+        # Another model is reported first: settings with other names would seem to be missing.
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         differing = [
@@ -156,7 +154,7 @@ class GPT2Config:
             if alias in settings and name in settings and settings[alias] != settings[name]
         ]
         renamed = {name: settings[alias] for alias, name in ALIASES.items() if alias in settings}
-        # The last one wins: a size under its own name, then under an alias, then GPT-2's.
+        # In a union of dicts the last value counts: names come before aliases, then defaults.
         settings = (DEFAULT_SIZES if "model_type" in settings else {}) | renamed | {**settings}
         problems = differing + [
             f"{key} must be {value!r}; got {quoted(settings[key])}"
@@ -167,7 +165,7 @@ class GPT2Config:
         known: dict[str, Any] = {
             f.name: settings[f.name] for f in fields(cls) if f.name in settings
         }
-        if problems := problems + _invalid_settings(known):  # reported together
+        if problems := problems + _invalid_settings(known):  # all problems are reported together
             raise ConfigError("; ".join(problems))
         return cls(**known)
 
@@ -231,17 +229,16 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         for f in fields(GPT2Config)
         if f.default is MISSING and f.name not in settings
     ]
-    for name, largest in LARGEST.items():
-        value = settings.get(name, 1)  # missing sizes are reported above, so here they are valid
-        # None (null in config.json) means 4 D.
-        if name == "n_inner" and value is None:
+    for name, largest in LARGEST_SIZES.items():
+        value = settings.get(name, 1)  # 1 is valid: missing sizes are reported above
+        if name == "n_inner" and value is None:  # None means 4 D
             continue
         if not is_integer(value) or value < 1:
             problems.append(f"{name} must be a positive integer; got {quoted(value)}")
         elif value > largest:
             problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
-    # With 0, a vector of equal numbers would be divided by 0.
+    # With epsilon = 0, LayerNorm of a vector of equal numbers would divide by 0.
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
             f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"
@@ -256,7 +253,7 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         # Settings that are bools by default take only bools, not 0 and 1.
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
             problems.append(f"{f.name} must be true or false; got {quoted(value)}")
-    # Without problems, both are positive integers.
+    # Without other problems, both numbers are positive integers.
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(
             f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"

@@ -1,11 +1,11 @@
 """Runs in which some steps are replaced.
 
 Steps that don't depend on an edit are shared with the original run: they are computed once, in
-whichever run they are accessed first. The other steps are recomputed on access.
+whichever run they are accessed first. Other steps are recomputed on access.
 
 Editing a part of an array edits the array: a head's Q is part of its layer's Q. A head's X, scale
-and output aren't part of a larger array; editing one of them has *effects* on the layer's steps
-that depend on it.
+and output aren't part of a larger array; an edit of such a step changes the layer's steps that
+depend on it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from attnlab.support.messages import Message
 
 EDITED = ", edited: {paths}"  # follows a title
 
-# What replaces a step: an array, a number, or a function of the original.
+# What replaces a step: an array, a number, or a function of the step's original value.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
 # An index as written, such as "-1", and what replaces that part of the step.
 PartEdit: TypeAlias = tuple[str, Edit]
 
-# The effect of an edit on another step: a function of the edited run and the original.
+# An edit's effect on another step: a function of the edited run and this step's original value.
 Effect: TypeAlias = Callable[[Run, Any], Any]
 
 # Steps that can't be edited: they depend on the text or the config, or are aliases of W_E or X.
@@ -52,7 +52,7 @@ HEAD_ONLY = ("X", "scale", "output")  # see `effects_of`
 MAX_PATHS_SHOWN = 3
 
 # The number of a block or head in a path.
-NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"  # also a negative one, to suggest what was meant
+NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"  # it may be negative, so that an error can suggest a path
 
 
 class PartEdits(tuple[PartEdit, ...]):
@@ -60,7 +60,7 @@ class PartEdits(tuple[PartEdit, ...]):
 
 
 def edits_in(edit: Any) -> tuple[tuple[Any, Any], ...]:
-    """An edit as pairs of an index and what replaces it; the index of a whole step is `...`."""
+    """Pairs of an index, which is `...` for a whole step, and what replaces that part."""
     is_of_parts = isinstance(edit, PartEdits)
     return tuple((parse_index(i), x) for i, x in edit) if is_of_parts else ((..., edit),)
 
@@ -80,7 +80,7 @@ class EditedRun(Run):
 
     @classmethod
     def of(cls, base: Run, edits: Mapping[str, Edit]) -> EditedRun:
-        # The base's edits apply first; functions are called with the values that they result in.
+        # New edits come after the edits of the base: their functions get the earlier result.
         earlier = base.edits if isinstance(base, EditedRun) else ()
         return cls.changing(base, edits=(*earlier, edits))
 
@@ -91,18 +91,18 @@ class EditedRun(Run):
     def _index_edits(self) -> None:
         """Index the edits.
 
-        `_paths` are the edited paths, `_edited` also includes their containers. `_changes` lists,
-        for each outermost array, its own edits and then its parts' edits. `_effects` has each
-        step's indirect changes, by the path of the edit that causes them.
+        `_paths` are the edited paths; `_edited` also has the arrays that contain these steps.
+        `_changes` lists, for each outermost array, the edits of the array and then of its parts.
+        `_effects` has each step's indirect changes, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
-            # `depends` asks about the last edits only: the base has what the earlier ones change.
+            # `_depends` is only about the last edits; the base has the earlier edits.
             self._depends = {}
-            # Containers come first, so that an edit of a layer doesn't overwrite its heads' edits.
+            # Edits of layers come first, so that they don't overwrite edits of their heads.
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
                 paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
@@ -110,7 +110,7 @@ class EditedRun(Run):
                 self._changes.setdefault(paths[-1], []).append((path, edits[path]))
                 self._depends[paths[-1]] = True
                 for other, effect in effects_of(self.graph, path):
-                    self.graph[other]  # raises if there is no such step
+                    self.graph[other]  # raises if there is no such step for the edit to change
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
         self.changed = frozenset([*self._changes, *self._effects])
@@ -129,17 +129,17 @@ class EditedRun(Run):
         self._index_edits()  # it isn't in the pickle, since `_effects` has functions
 
     def _as_stored(self, path: str, edit: Any) -> Any:
-        """An edit with its functions replaced by what they returned."""
+        """An edit in which the results of functions replace the functions."""
         if not is_function(edit):
             return edit
         value = self.value(path)
-        if isinstance(edit, PartEdits):  # store only the edited parts of `value`
+        if isinstance(edit, PartEdits):  # other parts of the step stay unedited
             return PartEdits((index, np.array(value)[parse_index(index)]) for index, _ in edit)
         return value
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        return tuple({**self._changes, **self._effects})  # a dict has no repetitions
+        return tuple({**self._changes, **self._effects})  # each path once, in order
 
     def is_edited(self, path: str) -> bool:
         # The step contains an edited step, or is part of one.
@@ -148,7 +148,7 @@ class EditedRun(Run):
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        # In the reverse order of `compute`, since gradients go through the last edit first.
+        # `compute` applies edits in the opposite order: gradients go through the last edit first.
         return [*self._effects.get(path, {}).items(), *self._changes.get(path, ())][::-1]
 
     def unedited(self, path: str) -> Any:
@@ -156,7 +156,7 @@ class EditedRun(Run):
         if node.layer_step and path not in self._paths:  # it is a slice of the layer's step
             layer_value = self.unedited(node.layer_step)
             return node.part_of(layer_value, self.value(node.n_head))
-        # Edits are made in the outermost array, so the step is cut from that array.
+        # Edits are made in the outermost array; the step is cut from that array.
         with self.errstate():
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
@@ -165,7 +165,7 @@ class EditedRun(Run):
         if path not in self.changed:  # its inputs may be changed, but its equation isn't
             return super().compute(path, node)
         value = self._before_edits(path)
-        # The array's own edits first, then those of its parts.
+        # `_changes` has the array's own edits first, then edits of its parts.
         for part, edit in self._changes.get(path, ()):
             value = apply_edit(self, part, edit, value)
         return value
@@ -173,7 +173,7 @@ class EditedRun(Run):
     def _before_edits(self, path: str) -> Any:
         """A step with the indirect effects of edits, but without edits of the step itself."""
         value = self._computed(path)
-        # For example, an edit of a head's output has an effect on the layer's output, a sum.
+        # A head's output has such an effect: only the layer's sum of all heads contains it.
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
@@ -181,8 +181,8 @@ class EditedRun(Run):
     def _computed(self, path: str) -> Any:
         """A step as its equation computes it, without edits of the step itself."""
         node, run = self.graph[path], self
-        # Go back to the run whose edits change the step's inputs: its equation gives the value. A
-        # base in between that edits the step itself has the edited value, so it is passed over.
+        # Walk through the bases to a run that edits something before this step. If a base edits
+        # the step itself, that base's value is already edited.
         while not any(map(run.depends, node.inputs)):
             assert run.base is not None
             if not isinstance(run.base, EditedRun) or path not in run.base.changed:
@@ -199,20 +199,20 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     edited_run = EditedRun.of(run, by_path)
     labels = []  # the edits in words, for the titles of this run's tables and plots
     for path, edit in chain.from_iterable(edits.items() for edits in edited_run.edits):
-        # This calls the edits' functions now, so that `edited` raises their errors.
+        # This calls the functions in edits now, so that `edited` raises their errors.
         value = edited_run.value(path)
         note = ""
         if path.endswith(".weights"):
-            with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
+            with np.errstate(over="ignore"):  # a sum may be infinite, and the title says so
                 sums = value.sum(axis=-1)
             note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
-        of_parts = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
-        labels.append(f"{path}{of_parts}{note}")
-    if "score_bias" in run.graph.given:  # -inf in it hides keys, as the mask does
+        indices = "".join(f"[{index}]" for index, _ in edit) if isinstance(edit, PartEdits) else ""
+        labels.append(f"{path}{indices}{note}")
+    if "score_bias" in run.graph.given:  # -inf in score_bias hides keys, in addition to the mask
         visible = edited_run.value("mask") & (edited_run.value("score_bias") > -np.inf)
         if query := query_without_keys(visible):
             raise InvalidValueError(f"mask and score_bias hide all keys from query {query}")
-    # An edit of all heads must not fill the page with its title.
+    # Titles stand above tables and plots, so a list of all heads would be too long.
     more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
     edited_run.note = Message(EDITED, paths=paths) if labels else ""
@@ -223,35 +223,34 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
 
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
-    """The paths of a step, its container, and so on, up to the outermost array."""
-    node, name = graph[path], graph[path].step.name
-    # A head's step is a part of its layer's step, except for HEAD_ONLY.
-    if node.layer_step and name not in HEAD_ONLY:
+    """The paths of a step, of the array that contains it, and so on up to the outermost array."""
+    node = graph[path]
+    # A head's step is a part of its layer's step, unless no array of the layer contains it.
+    if node.layer_step and node.step.name not in HEAD_ONLY:
         container = node.layer_step
-    elif name == "next_logits":
-        container = "logits"  # whose last row is `next_logits`
+    elif node.step.name == "next_logits":
+        container = "logits"  # `next_logits` is the last row of `logits`
     else:
         return [path]
     return [path, *enclosing_steps(graph, container)]
 
 
 def changed_steps(graph: Graph, path: str) -> tuple[str, ...]:
-    """The whole arrays that an edit changes: the outermost one, or those that it has effects on.
-
-    A caller that computes many edits side by side stacks these arrays.
-    """
+    """The whole arrays that an edit changes: by its effects, or else the step's outermost array."""
+    # A caller that computes many edits side by side stacks the arrays, so they must be whole: a
+    # head's X, which is in no array, changes its layer's Q, K and V, and these are returned.
     indirect = (other for other, _ in effects_of(graph, path) if parse(other).head is None)
     return tuple(indirect) or (enclosing_steps(graph, path)[-1],)
 
 
 def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
-    """The part of the outermost array that is the step, as a view."""
+    """The view of a step in the outermost array that contains it."""
     if len(enclosing_steps(run.graph, path)) == 1:
         return array
     node = run.graph[path]
-    if node.layer_step:  # a head's Q in the layer's
+    if node.layer_step:  # such as a head's Q, which is part of the layer's Q
         return node.part_of(array, run.value(node.n_head))
-    return array[..., -1, :]  # next_logits in logits
+    return array[..., -1, :]  # next_logits are the last row of logits
 
 
 def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
@@ -259,7 +258,7 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(enclosing_steps(run.graph, path)) == 1:  # the whole array, not a head's part of it
         return evaluate_edit(run, path, edit, value)
-    if node.select is equations.head_slice:  # heads may share one mask
+    if node.select is equations.head_slice:  # a mask that heads share gets one copy for each head
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     array = np.array(value)  # a copy; writing to its part, a view, changes the copy
@@ -269,20 +268,20 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 
 def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
-    """Steps that an edit changes outside the graph's equations, with the effects."""
+    """Yield each step that an edit changes without an equation between them, and the effect."""
     step = parse(path)
     prefix, name, layer = step.part, step.step, step.layer_prefix
     if path == "W_E":  # the embedding reads it as `rows_of_W_E`
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
-    elif path in ("logits", "next_logits"):
+    elif path in ("logits", "next_logits"):  # next_logits isn't computed from logits
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
-    # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs. Replacing
-    # a head's output adds the difference to the layer's output.
+    # The layer multiplies all heads by W_O at once, so no array holds the heads' outputs. An edit
+    # of a head's output adds the difference to the layer's output.
     elif layer is not None and name == "output":
         yield f"{layer}output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif layer is not None and name == "scale":
         yield f"{layer}scores", partial(with_head_scale, prefix)
-    # Another X for one head changes this head's queries, keys and values, which the layer computes
+    # Another X for one head changes the head's queries, keys and values, which the layer computes
     # from one X for all heads.
     elif layer is not None and name == "X":
         is_self_attention = graph[f"{layer}memory"].step.equation is not None
@@ -293,19 +292,19 @@ def effects_of(graph: Graph, path: str) -> Iterator[tuple[str, Effect]]:
 
 
 def with_head_scale(head: str, run: Run, scores: AnyArray) -> AnyArray:
-    """The effect of a head's scale: the layer's scores, with this head's scores divided by it."""
-    new_scores = np.array(scores)  # a copy, since the original run may keep `scores`
+    """The effect of a head's scale on the layer's scores: it divides this head's scores."""
+    new_scores = np.array(scores)  # a copy: the original run may keep `scores`
     select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
         run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
     )
     return new_scores
 
 
-def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray:
+def with_projection(head: str, name: str, run: Run, layer_value: AnyArray) -> AnyArray:
     """The effect of a head's X on the layer's Q, K or V."""
     X, W, b = (run.value(f"{head}.{step}") for step in ("X", f"W_{name}", f"b_{name}"))
-    # Keys and values of cached tokens come first and don't change, since this X isn't theirs.
-    new = np.array(heads[..., -X.shape[-2] :, :])
+    # Keys and values of cached tokens come first, and don't change: this X has only new tokens.
+    new = np.array(layer_value[..., -X.shape[-2] :, :])
     select_part(run, f"{head}.{name}", new)[...] = equations.affine(X, W, b)
     cache = None if name == "Q" else run.value(f"{parse(head).layer_prefix}{name}_cache")
     return equations.with_cached(cache, new)  # later tokens must find these rows in the cache
@@ -315,9 +314,9 @@ def with_projection(head: str, name: str, run: Run, heads: AnyArray) -> AnyArray
 
 
 def expand_edits(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
-    """Replace paths with * by the paths of single steps; * stands for all blocks, or all heads.
+    """Expand edits to paths of one step each: a * stands for all blocks or all heads.
 
-    Raise if a path isn't an editable step; the message suggests similar ones.
+    If a path isn't an editable step, the error suggests similar paths.
     """
     check_kind(edits, Mapping, "edits", "a dict of paths and values")
     counts = {"blocks": graph.n_layer, "heads": n_head}
@@ -325,27 +324,27 @@ def expand_edits(graph: Graph, n_head: int, edits: Any) -> dict[str, Edit]:
     for pattern, edit in edits.items():
         check_kind(pattern, str, "path", "a str, such as 'embedding'")
         name, index = parse(pattern).path, parse(pattern).index
-        first = ".".join("0" if word == "*" else word for word in name.split("."))
-        check_path(first, editable_paths(graph), n_head, graph.n_layer, "step to edit")
+        first_path = ".".join("0" if word == "*" else word for word in name.split("."))
+        check_path(first_path, editable_paths(graph), n_head, graph.n_layer, "step to edit")
         for path in fill(name, counts):
             earlier = expanded.get(path, PartEdits())
-            # Two edits of one whole step contradict each other; edits of its parts don't.
+            # Two edits of a whole step contradict each other; edits of parts follow one another.
             if path in expanded and (index is None or not isinstance(earlier, PartEdits)):
                 raise InvalidValueError(f"{path} has two edits; one of them is {pattern}")
             expanded[path] = edit if index is None else PartEdits((*earlier, (index, edit)))
-            edits_in(expanded[path])  # raises if an index can't be parsed
+            edits_in(expanded[path])  # raises if an index is invalid
     return expanded
 
 
 def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
     """Raise if a path matches none of the `valid` patterns, in which # stands for a number.
 
-    The message calls it a `noun`, and suggests similar paths.
+    The message calls the expected path a `noun`, and suggests similar paths.
     """
     check_kind(path, str, "path", "a str, such as 'embedding'")
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
-    # If `fill_numbers` changes a number, this model has no such block or head.
+    # `fill_numbers` changes numbers of blocks or heads that don't exist, such as 99 and -1.
     if pattern in valid and path == fill_numbers(pattern, path, counts):
         return
     corrected = with_dots(path)
@@ -357,7 +356,7 @@ def check_path(path: Any, valid: Sequence[str], n_head: int, n_layer: int, noun:
 
 
 def nearest(pattern: str, valid: Sequence[str]) -> list[str]:
-    """The three valid paths that are most similar, as a whole and in their last name."""
+    """The three valid paths most similar to a pattern, by the whole path and its last name."""
     import difflib  # imported only for errors
 
     def similarity(other: str) -> float:
@@ -389,7 +388,7 @@ def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
     for i, word in enumerate(words):
         if word == "#":
             count, number = counts[words[i - 1]], numbers.pop(0) if numbers else 0
-            # Both -1 and a too large number suggest the last part.
+            # -1 becomes the last number, as Python counts, and so does 99.
             words[i] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
     return ".".join(words)
 
@@ -398,7 +397,7 @@ def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
 
 
 def as_edit(path: str, edit: Any) -> Any:
-    """An edit whose arrays are read-only copies."""
+    """Copy an edit: its arrays become read-only copies, functions stay."""
     if isinstance(edit, PartEdits):
         return PartEdits((index, as_edit(path, x)) for index, x in edit)
     if callable(edit):
@@ -407,7 +406,7 @@ def as_edit(path: str, edit: Any) -> Any:
 
 
 def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """The value that an edit gives a step, with the original's shape and dtype."""
+    """Apply an edit to a step's value; the new value has the same shape and dtype."""
     if value is None:  # an optional input, such as b_Q
         raise InvalidValueError(f"{path} was left out, so it can't be edited")
     if isinstance(edit, PartEdits):
@@ -425,7 +424,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
         new = replacement_of(path, edit, value)
     if problem := problem_with(run, path, new):
         raise InvalidValueError(f"invalid edit of {path}: {problem}")
-    return new if isinstance(value, np.ndarray) else new.item()  # scale, epsilon: Python floats
+    return new if isinstance(value, np.ndarray) else new.item()  # scale and epsilon stay floats
 
 
 def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
@@ -449,14 +448,14 @@ def replacement_of(path: str, edit: Edit, value: Any) -> AnyArray:
             array = as_array(result, f"the edit of {path}")
         else:
             array = np.asarray(edit)
-        # NumPy would silently round a mask of numbers, or ids with fractions.
+        # A mask of numbers, or ids with fractions, would be rounded silently.
         allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
         if array.dtype.kind not in allowed_kinds:
             raise InvalidTypeError(
                 f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
-            # The model's dtype is kept, since float64 would make all later steps float64.
+            # The model's dtype stays: float64 would spread to all later steps.
             return np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
@@ -468,8 +467,8 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a value is invalid for a step, or "" if it is valid."""
     name = parse(path).step
     # In masked_scores and score_bias, -inf hides a key; in other steps it is an error.
-    hides = run.graph[path].step.infinite
-    if not is_finite(np.where(np.isneginf(value), 0, value) if hides else value):
+    may_hide = run.graph[path].step.infinite
+    if not is_finite(np.where(np.isneginf(value), 0, value) if may_hide else value):
         return f"it contains NaN or numbers that are infinite in {value.dtype}"
     if name in ("mask", "masked_scores"):
         # A query without visible keys would get NaN weights: softmax subtracts -inf from -inf.

@@ -15,7 +15,7 @@ import numpy as np
 from attnlab import equations
 from attnlab.equations import Activation, Array, Cache, Mask, mean, transpose
 
-SHORT = 64  # the number of tokens, of all texts together
+SHORT = 64  # the number of tokens of all texts together
 
 # Queries per block: many make matrix products fast, few keep intermediates small and skip more of
 # the keys that none of the block's queries may attend to.
@@ -35,27 +35,26 @@ def affine(x: Array, W: Array, b: Array | None) -> Array:
 
 
 def side_by_side(*parts: Array) -> Array:
-    """Join k arrays (..., n) along the last axis, (..., k·n).
+    """Join the columns of k parts, (..., n) each, to one array, (..., k·n).
 
-    The result is a view if the parts already are neighbours in memory, as a checkpoint's W_Q, W_K
-    and W_V are, the thirds of one matrix. Copying them for each product would take longer than the
-    product.
+    The result is a view if the parts already lie side by side in memory: a checkpoint's W_Q, W_K
+    and W_V are the thirds of one matrix, and copying them takes longer than a product with them.
     """
     first, *others = parts
-    width = first.shape[-1] * first.strides[-1]  # the bytes from one part to the next
-    expected = address_of(first)
+    bytes_per_part = first.shape[-1] * first.strides[-1]  # from one part to the next, in a row
+    expected_address = address_of(first)
     for part in others:
-        expected += width
+        expected_address += bytes_per_part
         is_like_first = part.shape == first.shape and part.strides == first.strides
-        if not is_like_first or address_of(part) != expected:  # as for an edited W_Q
+        if not is_like_first or address_of(part) != expected_address:  # such as an edited W_Q
             return np.concatenate(parts, axis=-1)
     shape = (*first.shape[:-1], len(parts) * first.shape[-1])
-    # NumPy has no other way to make one array of neighbours in memory.
+    # NumPy has no other way to turn neighbours in memory into one array.
     return np.lib.stride_tricks.as_strided(first, shape, first.strides, writeable=False)
 
 
 def address_of(array: Array) -> int:
-    """Where an array's first number is in memory."""
+    """The memory address of an array's first number."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -71,20 +70,20 @@ def projections(
     K_cache: Cache | None,
     V_cache: Cache | None,
 ) -> dict[str, Callable[[], Array]]:
-    """Q, K and V by one product instead of three, each as a function that returns it.
+    """Compute Q, K and V by one product instead of three; return a function for each.
 
-    Source: GPT-2's `model.py`, `attn`, where it is one convolution.
+    Source: GPT-2's `model.py`, `attn`, where the product is a convolution.
     """
     # x [W_Q W_K W_V] = [x W_Q, x W_K, x W_V], and a wide product uses the processor better.
     W = side_by_side(W_Q, W_K, W_V)  # (D, 3·H·Dh)
     b = np.concatenate([b_Q, b_K, b_V])  # (3·H·Dh,), few numbers, which are quick to copy
-    is_long = math.prod(X.shape[:-1]) > SHORT
-    columns = (affine if is_long else equations.affine)(X, W, b)  # (..., T, 3·H·Dh)
+    project = affine if math.prod(X.shape[:-1]) > SHORT else equations.affine
+    columns = project(X, W, b)  # (..., T, 3·H·Dh)
     # Views of one array, (..., H, T, Dh) each. `columns_of_head` takes the n-th of 3 equal parts.
     thirds = (equations.columns_of_head(columns, n, 3) for n in range(3))
     Q, K, V = (equations.split_heads(third, n_head) for third in thirds)
-    # `with_cached` writes K to the cache, so it is called only when K is asked for: if an edit
-    # replaces K, the cache has the edit's K, which must not be overwritten.
+    # The functions delay `with_cached`, which writes K to the cache. If an edit replaces K, this K
+    # must not overwrite the edited K in the cache.
     return {
         "Q": lambda: Q,
         "K": lambda: equations.with_cached(K_cache, K),
@@ -94,7 +93,7 @@ def projections(
 
 def logits(final: Array, W_U: Array) -> Array:
     """Compute the logits of all sequences by one matrix product."""
-    return affine(final, W_U, None)  # GPT-2 has no bias here
+    return affine(final, W_U, None)  # GPT-2's logits have no bias
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -119,7 +118,7 @@ def gelu(x: Array, out: Array) -> Array:
     y *= math.sqrt(2.0 / math.pi)
     np.tanh(y, out=y)
     y += 1.0
-    y *= 0.5  # `gelu_factor`
+    y *= 0.5  # y is now `gelu_factor`
     return np.multiply(x, y, out=out)
 
 
@@ -127,7 +126,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
     """Apply an activation function to a few rows at a time; `out` may be `x`."""
     for start in range(0, x.shape[-2], ACTIVATION_ROWS):
         rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
-        if activation is equations.gelu:  # only GPT-2's activation has a faster version
+        if activation is equations.gelu:  # only variants of GPT-2 have other activations
             gelu(x[rows], out=out[rows])
         else:
             out[rows] = activation(x[rows])
@@ -149,9 +148,9 @@ def mlp_output(
     activated: Array | None = None,
 ) -> Array:
     """The MLP's output, with one (T, F) array for both `hidden` and `activated`."""
-    if activated is None:  # no user has read it, so it may overwrite `hidden`, which isn't kept
+    if activated is None:  # no user has read the step `activated`
         hidden = affine(X, W_1, b_1)
-        activated = activate(hidden, activation, out=hidden)
+        activated = activate(hidden, activation, out=hidden)  # `hidden` itself isn't needed again
     return affine(activated, W_2, b_2)
 
 
@@ -166,12 +165,12 @@ def weights(
     """The weights, computed in one array by blocks of queries."""
     settings = Q, K, scale, mask, score_bias, dropout_mask
     blocks = [*row_blocks(mask)]  # pairs of slices: of queries, and of the keys that they need
-    if len(blocks) == 1:
+    if len(blocks) == 1:  # there are at most ROWS queries
         rows, keys = blocks[0]
-        if keys.stop == K.shape[-2]:  # the block has all queries and keys: it is the whole array
+        if keys.stop == K.shape[-2]:  # a single block with all keys is the whole array
             return weights_of_rows(*settings, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
-    # Keys after a block's last visible key aren't computed; their weights stay 0.
+    # Zeros, since the weights of keys after a block's last visible key aren't computed.
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in blocks:
         weights[..., rows, keys] = weights_of_rows(*settings, rows, keys)
@@ -206,11 +205,11 @@ def context(
 
 
 def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of queries, each with the keys up to the last one that they may attend to."""
+    """Yield blocks of queries, each with the keys up to the last key that a query attends to."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
         all_axes_but_keys = tuple(range(mask.ndim - 1))
-        # Under a causal mask, the first 128 queries need only the first 128 keys: half of the work.
+        # Under a causal mask, the first 128 queries need only 128 keys: half of the work is saved.
         visible = np.flatnonzero(mask[..., rows, :].any(axis=all_axes_but_keys))
         yield rows, slice(0, int(visible[-1]) + 1)
 
@@ -227,7 +226,7 @@ def weights_of_rows(
 ) -> Array:
     """The weights of a block of queries, computed in place."""
     block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])  # (..., rows, keys)
-    block /= scale  # `scores`, then `masked_scores`
+    block /= scale  # now `scores`; the next lines turn them into `masked_scores`
     if score_bias is not None:
         block += score_bias[..., rows, keys]
     # The mask comes after the bias, so that a bias of +1e9 can't make a hidden key visible.

@@ -47,10 +47,10 @@ READ_COST = 60
 
 
 class CachedRows:
-    """One layer's cached keys or values, for one pass: rows (H, n_positions, Dh) up to `length`."""
+    """One layer's cached keys or values in one pass: (H, n_positions, Dh), `length` are filled."""
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
-        # This is the length at the start of the pass; the cache's length grows during generation.
+        # This is the length at the start of the pass; the cache's own length grows later.
         self._rows, self._length, self._cache = rows, length, cache
 
     def extend(self, new: Array) -> Array:
@@ -75,7 +75,7 @@ class KeyValueCache:
     """
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike) -> None:
-        # The first axis has keys and values. Rows after `length` aren't read, so they may be empty.
+        # The axis of 2 is for keys and values. Rows after `length` are never read.
         shape = (2, config.n_layer, config.n_head, config.n_positions, config.d_head)
         self._rows = np.empty(shape, dtype)
         self.length = 0
@@ -107,8 +107,8 @@ class Explainable(ShownResult):
         ----------
         step : a name, or a path from here, such as "blocks.0.mlp.hidden"; None for the final step,
             logits or output. "probabilities" are softmax(logits).
-        token : the row, by position (negative ones count from the end) or by the token's text, such
-            as "it"; None for the last one. For a parameter, the row's number.
+        token : the row, by position (negative positions count from the end) or by the token's text,
+            such as "it"; None for the last row. For a parameter, the row's number.
         component : the column; default 0. For logits, a token of the vocabulary by its id or text,
             such as " dog", by default the most probable; for weights a key, by default all keys.
 
@@ -139,7 +139,7 @@ class MLP(Explainable):
     Attributes
     ----------
     X : (T, D), LayerNorm's output
-    gain, bias, epsilon : of LayerNorm: (D,), (D,) and a number
+    gain, bias, epsilon : LayerNorm's parameters (D,) and (D,), and a number
     W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
     activation : the activation function, GELU in GPT-2
     hidden, activated : (T, F)
@@ -153,9 +153,9 @@ class MLP(Explainable):
     _default_step: ClassVar[str] = "output"
 
     # A step without an equation is a parameter, which the run reads from the model by its path.
-    gain = Step[Array]("D")  # gain and bias are LayerNorm's
+    gain = Step[Array]("D")  # gain and bias belong to LayerNorm, not to the linear maps
     bias = Step[Array]("D")
-    # Every LayerNorm has the same number, so it is an input of the whole pass.
+    # Every LayerNorm has the same epsilon, so it is an input of the whole pass.
     epsilon = Step[float]("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
@@ -165,15 +165,15 @@ class MLP(Explainable):
         fast=fast.layer_norm,
         transient=True,
     )
-    # The MLP computes each token's vector from that token alone: only attention moves information
-    # between tokens. Matrices are (in, out), PyTorch's Linear has (out, in). F = 4 D in GPT-2.
+    # The MLP works on each token alone: only attention moves information between tokens.
+    # W_1 is (D, F), as GPT-2 stores it (PyTorch's Linear stores W_1ᵀ). F = 4 D in GPT-2.
     W_1 = Step[Array]("D F")  # each of the F columns is a pattern in a token's vector
     b_1 = Step[Array]("F")
-    W_2 = Step[Array]("F D")  # row f is added to the stream when pattern f is found
+    W_2 = Step[Array]("F D")  # row f is what the MLP writes when it finds pattern f
     b_2 = Step[Array]("D")
-    # (T, F) is four times as large as the residual stream, so it isn't kept.
+    # transient: (T, F) is four times as large as the residual stream.
     hidden = affine_step("T F", "X", "W_1", "b_1", fast=fast.affine, transient=True)
-    # The value of this step is a function. Without it, W_1 and W_2 would be a single linear map.
+    # The value of this step is a function. Without it, W_1 and W_2 would be one linear map.
     activation = Step[Activation]("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
@@ -187,9 +187,9 @@ class BlockAttention(MultiHeadAttention):
     Attributes
     ----------
     residual : (T, D), the block's input
-    gain, bias, epsilon : of LayerNorm: (D,), (D,) and a number
+    gain, bias, epsilon : LayerNorm's parameters (D,) and (D,), and a number
     X, memory : (T, D), the same array. In generation with a cache, X has only the new tokens, while
-        K and V also have the cached ones.
+        K and V also have the cached tokens.
     and the attributes of `MultiHeadAttention`
     """
 
@@ -208,18 +208,18 @@ class BlockAttention(MultiHeadAttention):
         fast=fast.layer_norm,
         transient=True,
     )
-    # Unlike in `multi_head_attention`, no bias is left out.
+    # Unlike in `multi_head_attention`, no bias is optional.
     b_Q, b_K, b_V = Step[Array]("H·Dk"), Step[Array]("H·Dk"), Step[Array]("H·Dv")
     b_O = Step[Array]("D")
-    # Files have W_Q, W_K and W_V side by side, and one product (`joint`) is faster than three.
-    # K and V take X instead of memory, the same array: X is transient, but memory would be kept.
+    # joint: a checkpoint's W_Q, W_K and W_V lie side by side, and one product is faster than three.
+    # K and V use X instead of memory, its alias: X is transient, but memory would be kept.
     Q = Step("H Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.Q, joint=fast.projections)
     K = Step("H Tk Dk", f"X W_K + b_K{SPLIT}", equations.K, memory="X", joint=fast.projections)
     V = Step("H Tk Dv", f"X W_V + b_V{SPLIT}", equations.V, memory="X", joint=fast.projections)
-    # It is 1 in the first layer, and exists in variants with scale_attn_by_inverse_layer_idx only.
+    # This is 1 in the first layer. Only variants with scale_attn_by_inverse_layer_idx have it.
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
-    # One mask for all layers and heads.
+    # All layers and heads share one mask.
     mask = Step[Mask]("Tq Tk", "True where the query may attend", equations.identity, x="root.mask")
 
 
@@ -228,7 +228,7 @@ class Block(Explainable):
 
     Attributes
     ----------
-    input, mid, output : (T, D), the residual stream before attention, before the MLP, and after
+    input, mid, output : (T, D), the residual stream before attention, before the MLP, after both
     attention : BlockAttention
     mlp : MLP
     tokens : Tokens, or None
@@ -239,30 +239,30 @@ class Block(Explainable):
     _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
-    # Called resid_pre, resid_mid and resid_post in TransformerLens.
+    # TransformerLens calls input, mid and output resid_pre, resid_mid and resid_post.
     input = Step[Array](
         "T D",
         "the previous block's output; for the first block, embedding",
         equations.identity,
-        # The residual stream: a block's output is the next block's input.
+        # The residual stream runs through all blocks: the output of one is the input of the next.
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
     )
-    # Each block adds to the stream, and so keeps what earlier blocks have written.
+    # mid is a sum: attention only adds to what the blocks before have written.
     mid = Step(
         "T D",
         "input + attention.output",
         equations.residual,
         stream="input",
         update="attention.output",
-        # Only sums are checked, since NaN or infinity in a term remains in the sum.
+        # Only sums are checked, not their terms: NaN and infinity stay in a sum.
         finite=True,
     )
     output = Step(
         "T D",
         "mid + mlp.output",
         equations.residual,
-        stream="mid",
+        stream="mid",  # mid includes attention's output, so the MLP also reads that
         update="mlp.output",
         finite=True,
     )
@@ -298,7 +298,7 @@ class ForwardPass(Explainable):
     token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
     blocks : one `Block` for each layer
     final : (..., T, D), the last block's output after the last LayerNorm
-    gain, bias, epsilon : of the last LayerNorm: (D,), (D,) and a number
+    gain, bias, epsilon : the last LayerNorm's parameters (D,) and (D,), and a number
     W_E, W_P, W_U : (vocab, D), (n_positions, D), and (D, vocab), which is W_Eᵀ in GPT-2
     logits : (..., T, vocab), scores of the next token after each position
     mask : bool (T, cached + T), True where a query may attend to a key, shared by all heads
@@ -318,17 +318,16 @@ class ForwardPass(Explainable):
 
     # The order of computation: ids, embeddings, the blocks (a part with steps of its own), logits.
     ids = Step[Ids]("T", "token ids")  # the only input that comes from the text
-    # Positions are absolute: W_P has a learned row for each, up to n_positions.
+    # Positions are absolute: W_P has a learned row for each of n_positions.
     positions = Step[Ids]("T", "each token's position, from 0")
     mask = Step[Mask]("Tq Tk", "True where the query may attend")
     cached = Step[int]("", "the number of cached tokens")  # 0 except in generation
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")  # against division by 0
-    activation = Step[Activation]("", "GELU")  # variants of GPT-2 have others
+    activation = Step[Activation]("", "GELU")  # variants of GPT-2 have other activations
     divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
-    # A row for each token of the vocabulary, and one for each position.
-    W_E = Step[Array]("vocab D")
-    W_P = Step[Array]("n_positions D")
+    W_E = Step[Array]("vocab D")  # a row for each token of the vocabulary
+    W_P = Step[Array]("n_positions D")  # a row for each position
     # W_E is a third of GPT-2 small, so only the rows of the text's tokens are read from the disk.
     rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the needed rows are read")
     token_embedding = Step(
@@ -341,11 +340,11 @@ class ForwardPass(Explainable):
     position_embedding = Step(
         "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
-    # The residual stream starts here. Positions enter here and nowhere else.
+    # The residual stream starts here. Positions enter it here and nowhere else.
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
     gain = Step[Array]("D")  # the parameters of the last LayerNorm
     bias = Step[Array]("D")
-    # GPT-2 normalises before attention and MLP, so the last sum still needs a LayerNorm.
+    # GPT-2 normalises before attention and MLP, so the last block's output isn't normalised yet.
     final = Step(
         "T D",
         "LayerNorm of the last block's output",
@@ -355,7 +354,7 @@ class ForwardPass(Explainable):
         fast=fast.layer_norm,
         after_blocks=True,
     )
-    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)  # its pickle doesn't store W_E twice
+    W_U = Step("D vocab", "W_Eᵀ", equations.W_U, view=True)  # so pickles don't store W_E twice
     # A token's logit is the product of `final` and the token's embedding. Row t has a logit for
     # every possible token t + 1; softmax of the row is the model's prediction.
     logits = Step("T vocab", "final W_U", equations.logits, fast=fast.logits, finite=True)
@@ -373,7 +372,7 @@ class ForwardPass(Explainable):
         T = new_ids.shape[-1]
         values = {
             "ids": new_ids,
-            # With a cache, positions and queries continue after the cached tokens.
+            # With a cache, the positions of the new tokens follow those of the cached tokens.
             "positions": np.arange(cached, cached + T),
             # GPT-2 is causal: it learned to predict each token from the tokens before it.
             "mask": causal_mask(T, cached),  # (T, cached + T)
@@ -384,10 +383,10 @@ class ForwardPass(Explainable):
             "activation": config.activation.function,
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
-            **({} if cache is None else cache.by_path()),
+            **({} if cache is None else cache.by_path()),  # keys and values of each layer
         }
         parameters = parameters.frozen()  # a later training step must not change this pass
-        # If W_U isn't tied to W_E, it is read instead of computed.
+        # If W_U isn't tied to W_E, it is a parameter of the model.
         given = () if config.tie_word_embeddings else ("W_U",)
         graph = graph_of(type(self), config.n_layer, formulas_of(config), given)
         run = Run(
@@ -397,7 +396,7 @@ class ForwardPass(Explainable):
             scores_shape=(*new_ids.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
-            is_long=new_ids.size > fast.SHORT,  # the tokens of all texts
+            is_long=new_ids.size > fast.SHORT,  # `size` counts the tokens of all texts
         )
         title = Message(
             "Trace of {tokens}{cached} through {blocks} of {heads}",
@@ -406,13 +405,13 @@ class ForwardPass(Explainable):
             heads=counted(config.n_head, "head"),
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
-        # Nothing is computed here: steps are computed when they are read.
+        # Nothing is computed here: a step is computed when it is read.
         Result.__init__(self, title, run)
         vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 
     def _computes_for_repr(self, name: str) -> bool:
-        # Gradients, and all steps but the embeddings, need all blocks. The cost is the time in
-        # multiplications: each parameter is read once, and used for each token.
+        # Gradients, and all steps but the embeddings, need all blocks. The cost is an estimate in
+        # multiplications: each parameter is read once, and multiplied once for each token.
         cost = parameter_count(self.config) * (READ_COST + self.ids.size)
         needs_blocks = self.derivative_of or not name.endswith("embedding")
         is_quick = cost <= MAX_MULTIPLICATIONS or not needs_blocks
@@ -428,7 +427,7 @@ class ForwardPass(Explainable):
             Block(Message("Block {layer}", layer=layer), self._run, f"blocks.{layer}")
             for layer in range(self.config.n_layer)
         )
-        return Numbered("layer", blocks)
+        return Numbered("layer", blocks)  # a block runs when one of its steps is read
 
 
 def layer_numbers(config: GPT2Config) -> dict[str, int]:
@@ -440,7 +439,7 @@ def layer_numbers(config: GPT2Config) -> dict[str, int]:
 
 def formulas_of(config: GPT2Config) -> Formulas:
     """The formulas that differ in variants of GPT-2."""
-    # The divisors of the scores.
+    # Scores are divided by the product of these factors.
     factors = ["√Dk"] if config.scale_attn_weights else []
     if config.scale_attn_by_inverse_layer_idx:
         factors.append("(layer + 1)")  # later layers then have smaller scores

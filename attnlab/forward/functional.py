@@ -37,15 +37,14 @@ from attnlab.text.tokens import Tokens, as_tokens
 
 AttentionType = TypeVar("AttentionType", bound=Attention)
 
-# Steps that become inputs if the user gives them, and the formulas that differ then.
+# Steps that are inputs if the user gives them, and the formulas that this changes.
 GIVEN = ("memory", "scale", "score_bias", "dropout_mask")
 FORMULAS_WITH = {
     "scale": ("scale", "the given divisor"),
     "score_bias": ("masked_scores", "scores + score_bias where the mask is True, else -inf"),
 }
 
-# Names for the rows of matrices.
-Labels: TypeAlias = Sequence[str] | Tokens | None
+Labels: TypeAlias = Sequence[str] | Tokens | None  # names of a matrix's rows
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
@@ -56,8 +55,8 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
-        np.empty((T, cached + T), bool)  # fails immediately if it is too large
-        return np.tri(T, cached + T, cached, dtype=bool)  # row i: cached + i + 1 times True
+        np.empty((T, cached + T), bool)  # fails immediately if the mask is too large
+        return np.tri(T, cached + T, cached, dtype=bool)  # row i begins with cached + i + 1 True
 
 
 def split_heads(x: ArrayLike, n_head: int) -> Array:
@@ -73,7 +72,7 @@ def merge_heads(x: ArrayLike) -> Array:
     x = as_floats(x)
     if x.ndim < 3:
         raise InvalidValueError(f"x must have shape (..., H, T, Dh); got {x.shape}")
-    return equations.merge_heads(x)  # undoes `split_heads`
+    return equations.merge_heads(x)
 
 
 def attention(
@@ -98,12 +97,12 @@ def attention(
     Q, K, V : (..., Tq, Dk), (..., Tk, Dk), (..., Tk, Dv); leading axes broadcast
     mask : bool, True = may attend; any shape that broadcasts to (..., Tq, Tk), such as
         `causal_mask(T)`; None lets every query attend to every key
-    dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p)
+    dropout : probability p with which a weight is set to 0; other weights are scaled by 1 / (1 - p)
     rng : source of randomness for dropout: a NumPy generator, a seed, or None
     tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for indices
     memory_tokens : labels of the Tk keys; None if they are the same as the queries'
-    scale : the number that scores are divided by; None for √Dk, 1 for unscaled attention. It is the
-        inverse of PyTorch's `scale`, which is a factor
+    scale : the number that scores are divided by; None for √Dk, 1 for unscaled attention. PyTorch's
+        `scale` is a factor instead, the inverse of this divisor
     bias : added to the scores before the mask, as the step `score_bias`: ALiBi, relative positions,
         or a mask of 0 and -inf. It broadcasts like `mask`
 
@@ -121,9 +120,9 @@ def attention(
            [0., 1.]])
     """
     # `_floats` copies, since a later change of your arrays must not change the result.
-    inputs = _floats(Q=Q, K=K, V=V)
+    inputs = _floats(Q=Q, K=K, V=V)  # `Run` expects the names of steps
     settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
-    # Shapes are checked now, so that an error names the argument instead of a later step.
+    # Shapes are checked now, so that an error names the argument, not a later step.
     return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
@@ -148,9 +147,10 @@ def self_attention(
     Parameters are as in `cross_attention`, without `memory`. The result also has X and the
     parameters.
     """
-    # Without `memory`, the step of this name is X.
+    # No `memory` is given, so the step `memory` is an alias of X.
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape, settings = _projected_scores_shape(inputs), (scale, bias, mask, dropout, rng, tokens)
+    shape = _projected_scores_shape(inputs)
+    settings = scale, bias, mask, dropout, rng, tokens
     return _attention_result(SelfAttention, "Self-attention", inputs, shape, *settings)
 
 
@@ -185,10 +185,10 @@ def cross_attention(
     scale, bias, mask, dropout, rng, tokens, memory_tokens : as in `attention`
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    # `SelfAttention` serves both: with `memory`, only that step differs.
-    shape, labels = _projected_scores_shape(inputs), (tokens, memory_tokens)
-    settings = scale, bias, mask, dropout, rng
-    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings, *labels)
+    # Only the step `memory` differs from self-attention, so the class is the same.
+    shape = _projected_scores_shape(inputs)
+    settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
+    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings)
 
 
 def multi_head_attention(
@@ -222,22 +222,18 @@ def multi_head_attention(
     W_O, b_O : (H·Dv, D), (D,) or None
     n_head : H
     memory : (..., Tk, D') for cross-attention; None for self-attention
-    mask, bias : broadcast to (..., H, Tq, Tk). Masks of B sequences are (B, 1, Tq, Tk), such as
-        `mask[:, None]`, since (B, Tq, Tk) would be the masks of B heads
+    mask, bias : broadcast to (..., H, Tq, Tk). Masks of B sequences have shape (B, 1, Tq, Tk), such
+        as `mask[:, None]`: (B, Tq, Tk) would be a mask for each head if B is H
     X and all others : as in `cross_attention`
     """
     n_head = as_count(n_head, "n_head", least=1)
-    # Without memory, the step of that name is X.
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     inputs = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
-    shape, settings = _projected_scores_shape(inputs, n_head), (scale, bias, mask, dropout, rng)
-    # n_head is a step too: the equations that split heads need it.
-    inputs["n_head"] = n_head
-    labels = tokens, memory_tokens
-    return _attention_result(
-        MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *labels
-    )
+    shape = _projected_scores_shape(inputs, n_head)
+    inputs["n_head"] = n_head  # this is a step, too: the equations that split heads need it
+    settings = scale, bias, mask, dropout, rng, tokens, memory_tokens
+    return _attention_result(MultiHeadAttention, "Multi-head attention", inputs, shape, *settings)
 
 
 def _floats(**inputs: Any) -> dict[str, Any]:
@@ -255,8 +251,7 @@ def _floats(**inputs: Any) -> dict[str, Any]:
 def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
     shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
-    # Without keys there is nothing to average. A vector is refused: it may be one query, or T of
-    # width 1.
+    # Without keys there is nothing to average. A vector could be one row or one column.
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
         raise InvalidValueError(f"Q, K and V must be non-empty matrices; {shapes}")
     if Q.shape[-1] != K.shape[-1]:  # each score is a dot product of two rows
@@ -266,7 +261,7 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
     try:
-        # Leading axes broadcast in Q @ Kᵀ, and then in weights @ V.
+        # These axes broadcast in Q @ Kᵀ, and then in weights @ V.
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
     except ValueError:
@@ -295,7 +290,6 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
             )
         if b is not None:  # added to each row, (n,)
             check_shape(b, W.shape[1:], f"b_{letter}", f", one number for each column of {name}")
-    # Each score is a dot product of a query and a key.
     if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
         raise InvalidValueError(
             "W_Q and W_K must have the same number of columns; got shapes "
@@ -317,8 +311,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
 
 
 def _as_n_head(columns: int, n_head: int) -> int:
-    """Convert the number of heads to an int that divides the columns."""
-    # Heads of different widths don't exist: the columns are cut into equal parts.
+    """Check that a number of heads divides the columns into equal parts; return it as an int."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")
@@ -355,7 +348,7 @@ def _attention_result(
     p = as_number(dropout)
     if not is_real(p) or not 0 <= p < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
-    if p:  # without dropout, no number is drawn, so the state of a given generator doesn't change
+    if p:  # without dropout, the state of the user's generator must not change
         random = np.random.default_rng(rng)
         inputs["dropout_mask"] = sample_dropout(scores_shape, p, random, dtype)
     Tq, Tk = scores_shape[-2:]
@@ -363,8 +356,8 @@ def _attention_result(
     # have the queries' labels.
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
-        keys = ()  # the keys have no names; None would mean the queries' names
-    # A given scale isn't computed from K, so this result's graph has it as an input.
+        keys = ()  # keys without names; None would mean the queries' names
+    # A given scale isn't computed from K: in this result's graph, it is an input.
     given = tuple(name for name in GIVEN if name in inputs)
     formulas = tuple(FORMULAS_WITH[name] for name in given if name in FORMULAS_WITH)
     run = Run(
@@ -373,7 +366,7 @@ def _attention_result(
         scores_shape=scores_shape,
         tokens=as_tokens(tokens, Tq, "tokens", "query"),
         memory_tokens=keys,
-        is_long=Tq > fast.SHORT,  # a long text is computed in blocks of rows, see `forward.fast`
+        is_long=Tq > fast.SHORT,  # then steps are computed by blocks of rows, see `forward.fast`
     )
     # Nothing is computed yet: each step is computed when it is read.
     return result_class(Message(title), run)
@@ -395,8 +388,8 @@ def sample_dropout(
 def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     """The mask, broadcast to the last two axes of the scores."""
     if mask is None:
-        return np.ones(scores_shape[-2:], dtype=bool)  # (Tq, Tk), as in an encoder
-    array = np.array(as_array(mask, "mask"))  # a copy, since the user may change the mask later
+        return np.ones(scores_shape[-2:], dtype=bool)  # all keys are visible, as in an encoder
+    array = np.array(as_array(mask, "mask"))  # a copy, as for all inputs
     # Libraries differ in what 1 means in a mask, so it isn't guessed.
     if array.dtype != bool:
         raise InvalidTypeError(
@@ -407,7 +400,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
 
 
 def _advice_on_mask(mask: AnyArray) -> str:
-    """Advice for a mask of numbers, which depends on its values."""
+    """Advice on a mask of numbers, which depends on its values; "" for other masks."""
     if mask.dtype.kind not in "iuf":  # NumPy's kinds of numbers
         return ""
     if np.isin(mask, (0, 1)).all() and mask.any():
@@ -417,7 +410,7 @@ def _advice_on_mask(mask: AnyArray) -> str:
 
 def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """The bias of the scores, broadcast to their last two axes; -inf hides a key."""
-    with np.errstate(over="ignore"):  # float64's lowest number, often a mask, is -inf in float32
+    with np.errstate(over="ignore"):  # float64's lowest number, often a bias, is -inf in float32
         array = np.array(as_floats(bias, "bias"), dtype)
     # With +inf, softmax would compute inf - inf, which is NaN; -inf just hides a key.
     if np.isnan(array).any() or np.isposinf(array).any():
@@ -428,7 +421,7 @@ def _as_bias(bias: ArrayLike, scores_shape: tuple[int, ...], dtype: DTypeLike) -
 def _for_scores(array: AnyArray, name: str, scores_shape: tuple[int, ...]) -> AnyArray:
     """Broadcast an array to the last two axes of the scores, or raise."""
     try:
-        # With more axes than the scores, the array would broadcast the scores to its own shape.
+        # An array with more axes than the scores would enlarge the scores.
         if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
@@ -447,7 +440,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
     """Compute softmax over an axis, exp(x) / Σ exp(x); -inf gives a weight of exactly 0.
 
     Each row's maximum is subtracted first, so that no exponential overflows; it cancels out. A row
-    is all numbers along the axis, by default the last one.
+    is all numbers along the axis, by default the last axis.
 
     Source: "Attention Is All You Need" (2017), section 3.2.1; GPT-2's `model.py`, `softmax`.
 
@@ -467,7 +460,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Array:
         if np.isneginf(largest).any():
             raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
         raise InvalidValueError("x contains NaN or +inf")
-    with np.errstate(over="ignore"):  # a difference of huge numbers overflows to -inf: weight 0
+    with np.errstate(over="ignore"):  # a huge difference becomes -inf, which has weight 0
         return np.moveaxis(equations.softmax(x), -1, axis)  # back in the order of x's axes
 
 

@@ -1,10 +1,11 @@
 """The gradient of each equation, for backpropagation.
 
-d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y; it has y's
-shape. A function named after an equation and one of its parameters, such as `affine_W`, takes those
-of the equation's parameters that it needs, y (the equation's result) and d_y. `GRADIENTS` lists
-them all. `attnlab.analysis` applies them backwards through the graph of steps, `attnlab.training`
-for all parameters at once.
+d_y stands for dL/dy, the gradient of a number L, such as the loss, with respect to y, and has y's
+shape. A function named after an equation and one of its parameters, such as `affine_W`, returns
+the gradient with respect to that parameter. It takes d_y, and what it needs of y, the equation's
+result, and of the equation's parameters. `GRADIENTS` is the table of these functions.
+`attnlab.analysis` applies them backwards through the graph of steps; `attnlab.training` computes
+the gradients of all parameters at once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from attnlab.text.tokens import check_ids
 
 def rows_of(x: Array) -> Array:
     """All rows as one matrix, (..., n) -> (m, n)."""
-    # Batch axes don't matter here: parameters are shared by the rows of all sequences.
+    # Batch axes don't matter here: the rows of all sequences share the parameters.
     return x.reshape(-1, x.shape[-1])
 
 
@@ -48,7 +49,7 @@ def affine_x(W: Array, d_y: Array) -> Array:
 
 
 def affine_W(x: Array, d_y: Array) -> Array:
-    # Every row uses the same W, so its gradient is a sum over rows, which the product computes.
+    # Every row of x uses the same W, so W's gradient is a sum over rows: this product.
     return transpose(rows_of(x)) @ rows_of(d_y)  # (n, m), over all rows
 
 
@@ -59,7 +60,7 @@ def affine_b(d_y: Array) -> Array:
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:
     """The gradients of y = x W + b, given d_y (..., m), for x (..., n) and W (n, m).
 
-    d_x = d_y Wᵀ; d_W = xᵀ d_y and d_b = Σ d_y, over all rows
+    d_x = d_y Wᵀ. Over all rows, d_W = xᵀ d_y and d_b = Σ d_y.
     """
     return affine_x(W, d_y), affine_W(x, d_y), affine_b(d_y)
 
@@ -67,7 +68,8 @@ def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array
 def softmax_gradient(y: Array, d_y: Array) -> Array:
     """The gradient of y = softmax(x), over the last axis: d_x = y · (d_y - Σ y · d_y).
 
-    From dy_i/dx_j = y_i (δ_ij - y_j). It is 0 where y is 0: gradients vanish if softmax saturates.
+    It follows from dy_i/dx_j = y_i (δ_ij - y_j). d_x is 0 where y is 0: gradients vanish if softmax
+    saturates.
     """
     d_x: Array = y * d_y  # 0 where y is 0, as for a masked key
     d_x -= y * d_x.sum(axis=-1, keepdims=True)
@@ -89,7 +91,8 @@ def layer_norm_gradient(
     normalised /= divisor
     leading_axes = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y  # x̂ · d_y
-    d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
+    d_gain = product.sum(axis=leading_axes)
+    d_bias = d_y.sum(axis=leading_axes)
     # LayerNorm's output doesn't change if x is shifted or stretched, so two parts of d_x̂ are
     # subtracted: its mean and its part along x̂.
     product *= gain  # x̂ · d_x̂
@@ -106,14 +109,14 @@ def gelu_gradient(x: Array, d_y: Array) -> Array:
 
     d_x = d_y · (½ (1 + t) + ½ x (1 - t²) √(2/π) (1 + 3 · 0.044715 x²))
     """
-    # Since 1 - t² = (1 + t) (1 - t), both terms have the factor ½ (1 + t), which is applied last.
+    # Since 1 - t² = (1 + t) (1 - t), ½ (1 + t) is a factor of both terms. It is multiplied last.
     t = gelu_tanh(x)
-    d_x = np.square(x)  # the formula is computed from right to left, in place
+    d_x = np.square(x)  # the next lines compute the formula from right to left, in place
     d_x *= 3 * 0.044715
     d_x += 1.0
     d_x *= math.sqrt(2.0 / math.pi)
     d_x *= x
-    d_x *= 1.0 - t  # with the factor 1 + t below, this is 1 - t²
+    d_x *= 1.0 - t  # the factor 1 + t below makes this 1 - t²
     d_x += 1.0
     t += 1.0
     d_x *= t
@@ -145,7 +148,7 @@ def silu_gradient(x: Array, d_y: Array) -> Array:
 
 def relu_gradient(x: Array, d_y: Array) -> Array:
     """The gradient of y = max(x, 0): d_y where x > 0, else 0."""
-    return d_y * (x > 0)  # at x = 0, where no slope is defined, it is 0 as in PyTorch
+    return d_y * (x > 0)  # at x = 0, where the slope is undefined, it is 0 as in PyTorch
 
 
 # The keys are equations, since the value of the step `activation` is an equation.
@@ -181,7 +184,7 @@ def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
 
 
 def scores_raw_scores(scale: float, d_y: Array) -> Array:
-    return d_y / scale  # the gradient has the same constant factor
+    return d_y / scale  # a constant divisor of y also divides the gradient
 
 
 # y = Q Kᵀ, so d_Q = d_y K, and d_K = d_yᵀ Q.
@@ -194,7 +197,7 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 
 
 def new_rows(memory: Array, d_y: Array) -> Array:
-    """The gradient of keys or values without the rows of cached tokens, which aren't computed."""
+    """The rows of the new tokens in the gradient of K or V; rows before them are from a cache."""
     return merge_heads(d_y)[..., -memory.shape[-2] :, :]  # (..., H, Tk, Dh) -> (..., T, H·Dh)
 
 
@@ -203,10 +206,10 @@ def embedding_gradient(ids: Ids, d_embedding: Array, vocab_size: int) -> Array:
     # Most rows stay 0, since a text has few of the vocabulary's tokens.
     D = d_embedding.shape[-1]
     d_W_E = np.zeros((vocab_size, D), d_embedding.dtype)
-    # Sum over the positions of each id; np.add.at would do the same, but is far slower.
+    # Sum over the positions of each id. np.add.at would do the same, but is far slower.
     order = np.argsort(ids, axis=None, kind="stable")
     used, starts = np.unique(ids.ravel()[order], return_index=True)
-    # After sorting, each id's positions are neighbours, from its start to the next one's.
+    # After sorting, an id's positions are neighbours, from the id's start to the next id's start.
     d_W_E[used] = np.add.reduceat(d_embedding.reshape(-1, D)[order], starts)
     return d_W_E
 
@@ -234,9 +237,8 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     return loss, d_logits
 
 
-# For each equation, the gradients of its differentiable parameters.
+# Functions by equation, then by parameter. Ids, masks and sizes are missing: they have no gradient.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
-    # By equation, then by parameter. Ids, masks and sizes have no gradient, so they are left out.
     equations.identity: {"x": lambda d_y: d_y},
     # A sum passes its gradient on to both terms.
     equations.embedding: dict.fromkeys(("token_embedding", "position_embedding"), lambda d_y: d_y),
@@ -252,7 +254,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "bias": affine_b,
     },
     equations.affine: {"x": affine_x, "W": affine_W, "b": affine_b},
-    # Q is affine, then split into heads, so its gradient is merged first.
+    # These equations split an affine map into heads, so the gradient's heads are merged first.
     equations.Q: {
         "X": lambda W_Q, d_y: affine_x(W_Q, merge_heads(d_y)),
         "W_Q": lambda X, d_y: affine_W(X, merge_heads(d_y)),
@@ -276,15 +278,15 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
         "masked_scores": weights_masked_scores,
         "dropout_mask": lambda masked_scores, d_y: softmax(masked_scores) * d_y,
     },
-    # One gradient goes through the weights to Q and K, the other to V.
+    # The gradient continues through `weights` to Q and K, and through V to what keys pass on.
     equations.context: {"weights": context_weights, "V": context_V},
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
-    # A residual connection passes its gradient on to the block and to the stream before it.
+    # Each block has this path around it, on which gradients reach early layers unchanged.
     equations.residual: dict.fromkeys(("stream", "update"), lambda d_y: d_y),
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)
     },
-    # A tied W_E gets two gradients, as embedding and as output matrix, which are added.
+    # A tied W_E has two uses, as embedding and as output matrix, whose gradients are added.
     equations.W_U: {"W_E": lambda d_y: transpose(d_y)},
     equations.logits: {
         "final": lambda W_U, d_y: affine_x(W_U, d_y),

@@ -37,7 +37,7 @@ def shapes_in_block(config: GPT2Config) -> dict[str, Shape]:
         "attention.bias": (D,),
         "attention.W_QKV": (D, 3 * D),  # the columns of W_Q, then W_K, then W_V: see `parts_of`
         "attention.b_QKV": (3 * D,),
-        "attention.W_O": (D, D),  # rows by head: head 0 has the first Dh
+        "attention.W_O": (D, D),  # head 0 has the first Dh rows
         "attention.b_O": (D,),
         "mlp.gain": (D,),  # the second LayerNorm of a block
         "mlp.bias": (D,),
@@ -56,7 +56,7 @@ def shapes_outside_of_blocks(config: GPT2Config) -> dict[str, Shape]:
     D = config.n_embd
     shapes: dict[str, Shape] = {
         "W_E": (config.vocab_size, D),
-        "W_P": (config.n_positions, D),  # learned, so a text has at most n_positions tokens
+        "W_P": (config.n_positions, D),  # learned, so later positions have no rows
         "gain": (D,),  # for the LayerNorm after the last block, which GPT-2 added
         "bias": (D,),
     }
@@ -78,7 +78,6 @@ def stored_path(path: str) -> str:
 def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
     """The shapes of all stored arrays, by path, in the order of the forward pass."""
     in_block = shapes_in_block(config)
-    # Embeddings, blocks, the last LayerNorm, and W_U if it isn't tied.
     embedding, positions, *last = shapes_outside_of_blocks(config).items()
     blocks = (
         (f"blocks.{layer}.{path}", shape)
@@ -89,13 +88,12 @@ def stored_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 
 def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
-    # W_Q, W_K and W_V each have a third of the columns of W_QKV: (D, 3 D) -> (D, D).
-    return {
-        path: (*rest, width // len(parts))
-        for stored, (*rest, width) in stored_shapes(config).items()
-        for parts in [parts_of(stored)]
-        for path in parts
-    }
+    shapes: dict[str, Shape] = {}
+    for stored, (*rest, width) in stored_shapes(config).items():
+        # W_Q, W_K and W_V each have a third of the columns of W_QKV: (D, 3 D) -> (D, D).
+        parts = parts_of(stored)
+        shapes |= dict.fromkeys(parts, (*rest, width // len(parts)))
+    return shapes
 
 
 def parameter_count(config: GPT2Config) -> int:
@@ -108,27 +106,27 @@ class Parameters(Mapping[str, Array]):
     """The parameters of a GPT-2, read-only arrays by path."""
 
     config: GPT2Config
-    dtype: np.dtype[Any]  # all arrays have it
-    origin: str  # where they come from, in words
+    dtype: np.dtype[Any]  # the dtype of all arrays
+    origin: str  # where the parameters come from, in words
     name: str = ""  # the model's name, or ""
     averages: Averages | None = None  # see `GPT2.averages`
-    _arrays: dict[str, Array]  # the parameters and stored arrays read so far, by path
+    _arrays: dict[str, Array]  # parameters read so far, and stored arrays such as W_QKV, by path
 
-    # Two objects are compared by identity: comparing values would read all parameters.
+    # Identity decides whether two are equal: comparing values would read all parameters.
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  # Mapping has none
 
     @abstractmethod
     def stored(self, path: str) -> Array:
-        """Return a stored array, such as `blocks.0.attention.W_QKV`, and keep it."""
+        """A stored array, such as `blocks.0.attention.W_QKV`; it is kept once it has been read."""
 
     def __getitem__(self, path: str) -> Array:
-        # `_arrays` has W_QKV too, which is three parameters.
+        # `_arrays` also has W_QKV, which isn't one parameter but three.
         if not isinstance(path, str) or path.endswith("QKV"):
             raise no_parameter(path)
         if path not in self._arrays:
-            # Parameters are views of the stored array: `fast.side_by_side` finds that three of them
-            # are neighbours, so that the product with all three needs no copy.
+            # Views of W_QKV let `fast.side_by_side` join W_Q, W_K and W_V without a copy. Another
+            # stored array is one parameter, of which the view is the whole array.
             stored = stored_path(path)
             parts = parts_of(stored)
             views = np.split(self.stored(stored), len(parts), axis=-1)
@@ -155,15 +153,15 @@ class Parameters(Mapping[str, Array]):
 
     def read(self, path: str) -> Any:
         """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
-        # For a model in a file, `rows` reads only the rows that are indexed.
+        # In memory, both are the same array. From a file, only the indexed rows are read.
         return self.rows("W_E") if path == "rows_of_W_E" else self[path]
 
     def frozen(self) -> Parameters:
         """The same parameters, unaffected by later changes."""
-        return self  # arrays from a file are read-only; `ParameterVector` has others
+        return self  # arrays from a file are read-only; see `ParameterVector` for training
 
     def equals(self, other: object) -> bool:
-        """Whether both hold the same numbers."""
+        """Whether these and other parameters have the same numbers."""
         if self is other:
             return True
         if not isinstance(other, Parameters) or self.config != other.config:
@@ -178,7 +176,7 @@ class ParameterVector(Parameters):
     """All parameters in one vector, or their gradients, or an optimizer's state.
 
     Each parameter is a view of the writable `vector`, (parameter_count(config),), so that an
-    optimizer updates all of them at once. By default the vector has zeros of `dtype`.
+    optimizer updates all parameters at once. By default, the vector is zeros of `dtype`.
     """
 
     origin = "in memory"
@@ -187,7 +185,8 @@ class ParameterVector(Parameters):
         self, config: GPT2Config, vector: Array | None = None, dtype: DTypeLike = "float32"
     ) -> None:
         check_kind(config, GPT2Config, "config")
-        self.config, count = config, parameter_count(config)
+        self.config = config
+        count = parameter_count(config)
         if vector is None:  # gradients and optimizer states start at 0
             dtype = as_model_dtype(dtype)
             with memory_for(f"{count:,} parameters"):
@@ -195,7 +194,7 @@ class ParameterVector(Parameters):
         self.vector = vector
         self.dtype = self.vector.dtype
         self._arrays = {}
-        # The vector has one parameter after the other, in the order of the forward pass.
+        # The vector has one array after the other, in the order of the forward pass.
         start = 0
         for path, shape in stored_shapes(config).items():
             stop = start + math.prod(shape)
@@ -213,7 +212,7 @@ class ParameterVector(Parameters):
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
-        return ParameterVector(self.config, self.vector.copy())  # its arrays are views
+        return ParameterVector(self.config, self.vector.copy())
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""
@@ -232,13 +231,14 @@ def context_of(layer: int, head: int) -> str:
 def as_averages(averages: Any, config: GPT2Config) -> Averages:
     """Each head's average as a read-only float32 vector, (Dh,)."""
     check_kind(averages, Mapping, "averages", "a dict, as attnlab.averages returns it")
-    paths = [context_of(*head) for head in np.ndindex(config.n_layer, config.n_head)]
+    heads = np.ndindex(config.n_layer, config.n_head)
+    paths = [context_of(layer, head) for layer, head in heads]
     if {*averages} != {*paths}:
         raise InvalidValueError(
             f"averages must have a vector for each head, from {paths[0]} to {paths[-1]}; got "
             f"{len(averages)} paths, {quoted([*averages], 100)}"
         )
-    # Averages over a sample of texts aren't more exact than float32, so float64 models use it too.
+    # float64 models have float32 averages, too: averages over some texts aren't more exact.
     vectors = {path: as_floats(averages[path], path).astype(np.float32) for path in paths}
     for path, vector in vectors.items():
         check_shape(vector, (config.d_head,), path)

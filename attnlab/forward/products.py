@@ -43,11 +43,11 @@ class Product(StdoutSafe):
 
     def full(self) -> Array:
         """The full matrix, (n, m)."""
-        return self.left @ self.right  # for D = 768, 590,000 numbers from the factors' 98,000
+        return self.left @ self.right  # for D = 768, 590,000 numbers; the factors have 98,000
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Product):
-            # (n, r) (r, m) (m, s) (s, k): only r x s numbers in the middle, never n x m.
+            # (n, r) (r, m) (m, s) (s, k): the middle product has r x s numbers, not n x m.
             middle = multiply(self.right, other.left)
             # Keep the smaller inner dimension.
             if len(self.right) <= len(other.right):
@@ -55,7 +55,7 @@ class Product(StdoutSafe):
             return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
         right = multiply(self.right, array)  # (r, m) (m, k) -> (r, k), the smaller product first
-        # A product with a vector is returned as a vector, which factors wouldn't make smaller.
+        # A product with a vector is a vector, for which factors would save nothing.
         return self.left @ right if array.ndim == 1 else Product(self.left, right)  # (n,), (n, k)
 
     def __rmatmul__(self, other: Any) -> Any:
@@ -70,24 +70,26 @@ class Product(StdoutSafe):
         of Vᵀ are unique up to a common sign.
         """
         # n and m are D, some hundreds or thousands; r is a head's width, such as 64.
-        (Q, R), (Q_right, R_right) = np.linalg.qr(self.left), np.linalg.qr(transpose(self.right))
+        Q, R = np.linalg.qr(self.left)
+        Q_right, R_right = np.linalg.qr(transpose(self.right))
         U, values, Vt = np.linalg.svd(R @ transpose(R_right), full_matrices=False)
-        # Q and Q' have orthonormal columns, so the products below are singular vectors again.
+        # Q and Q' have orthonormal columns, so these products are singular vectors of left @ right.
         return Q @ U, values, Vt @ transpose(Q_right)  # (n, r), (r,), (r, m)
 
     @property
     def singular_values(self) -> Array:
-        """(r,) in descending order; all others are 0."""
+        """The r largest singular values (r,), in descending order; all others are 0."""
         return self.svd()[1]
 
     @property
     def norm(self) -> float:
         """The Frobenius norm, the root of the sum of the squared singular values."""
-        return float(np.linalg.norm(self.singular_values))  # U and Vᵀ only rotate
+        return float(np.linalg.norm(self.singular_values))  # U and Vᵀ don't change norms
 
     @property
     def title(self) -> str:
-        (n, m), r = self.shape, len(self.right)
+        n, m = self.shape
+        r = len(self.right)
         return f"{say(self.name) or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
 
     def __repr__(self) -> str:
@@ -98,7 +100,7 @@ class Product(StdoutSafe):
 
 
 class Circuits:
-    """A head's circuits QK and OV, products of its parameters; a base class."""
+    """A base class for results that have a head's parameters: it adds the products QK and OV."""
 
     title: str
     W_Q: Array
@@ -125,7 +127,7 @@ class Circuits:
         stream. b_V is left out.
         """
         name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
-        # weights (X W_V) W_O = weights X (W_V W_O): how a vector changes if it is attended to.
+        # weights (X W_V) W_O = weights X (W_V W_O), so the head writes what W_V W_O makes of X.
         return Product(self.W_V, self.W_O, name)  # (D', Dv), (Dv, D)
 
 
@@ -159,9 +161,9 @@ class HeadWeights(Circuits, StdoutSafe):
         )
         for name in ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"):
             select = rows_of_head if name == "W_O" else columns_of_head
-            # W_O maps from heads, so a head's part of it is rows; the others map to heads.
-            of_layer = parameters[f"blocks.{layer}.attention.{name}"]
-            setattr(self, name, select(of_layer, head, config.n_head))
+            # W_O maps from heads, so a head has rows of W_O; the other parameters map to heads.
+            layer_array = parameters[f"blocks.{layer}.attention.{name}"]
+            setattr(self, name, select(layer_array, head, config.n_head))
 
     def __repr__(self) -> str:
         names = (name for name in vars(self) if name != "title")
@@ -170,7 +172,7 @@ class HeadWeights(Circuits, StdoutSafe):
 
 def multiply(left: Array, right: Array) -> Array:
     """left @ right; raise if their shapes don't match."""
-    # NumPy would broadcast more axes, but a product has no batch axes.
+    # Arrays with more axes would broadcast, but a product has no batch axes.
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"shapes {left.shape} and {right.shape} can't be multiplied")
     return left @ right

@@ -23,11 +23,11 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
     `run` has the inputs of the text, such as its ids; `number` is its index on the leading axis.
     """
 
-    # Steps that `source` doesn't keep (a head's, transient steps) are computed for this text alone.
+    # Heads' steps and transient steps are computed for this text: given other steps, it is cheap.
     def part_of_source(_: Run, path: str, node: Node) -> Any:
         return source.value(path)[number] if is_kept(node) else None  # a view, not a copy
 
-    return run.fork(elsewhere=part_of_source)
+    return run.fork(elsewhere=part_of_source)  # steps from `source` are views, not copies
 
 
 def later_rows(source: Run, start: int) -> Run:
@@ -40,8 +40,8 @@ def later_rows(source: Run, start: int) -> Run:
             return rows_from(start, node, source.value(path))
         return None
 
-    # Later queries attend to earlier keys. As in generation, a cache has the keys and values of
-    # earlier tokens; here they are the source's.
+    # Later queries also attend to earlier keys, whose rows this run lacks. As in generation, a
+    # cache has the earlier keys and values.
     caches = {
         f"blocks.{layer}.attention.{name}_cache": EarlierRows(
             source, f"blocks.{layer}.attention.{name}", source.tokens_before + start
@@ -57,7 +57,7 @@ def rows_from(start: int, node: Node, value: Any) -> Any:
     axes: list[str] = node.step.axes.split()
     if value is None:  # an input that was left out
         return None
-    # The last two axes; "" for a missing one, since a vector or a number has fewer.
+    # The last two axes. A vector or a number has fewer axes, so two empty names come first.
     *_, rows, columns = ["", "", *axes]
     if columns == "T":  # ids and positions
         return value[..., start:]
@@ -80,22 +80,22 @@ class EarlierRows:
 def is_kept(node: Node) -> bool:
     """Whether a step has a row for each token, and is kept once computed."""
     has_rows = node.step.has_rows_for_tokens
-    # Transient steps are freed, so taking one would compute the source's whole array again.
+    # Transient steps are freed: to take one would compute the source's whole array again.
     return has_rows and not node.step.transient and not is_input_or_head(node)
 
 
 def is_input_or_head(node: Node) -> bool:
-    """Whether a step is an input, another name of a step, or a step of one head."""
+    """Whether a step is an input, an alias of another step, or one head's step."""
     return node.step.equation in (None, identity) or node.select is not None
 
 
 def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
-    """A run of the rows from `start` on, the first changed row, with new values of some steps.
+    """A run in which some steps have other values, without the rows before `start`.
 
-    The paths are those of whole arrays, see `changed_steps`. The values (..., T, n) have all rows;
-    leading axes are for several runs.
+    Rows before `start` must not change. `values` has arrays (..., T, n) with all rows, by path of
+    whole steps, not of a head's parts, see `changed_steps`. Leading axes are for several runs.
     """
-    # The base is a run of the same rows, with which the changed run shares unchanged steps.
+    # The changed run has a base of later rows, so that both share the rows that don't change.
     later = later_rows(run, start)
     changed = Run.changing(later, values)
     for path, value in values.items():
@@ -112,9 +112,8 @@ def final_row(run: Run) -> AnyArray:
     """
     last = run.graph.n_layer - 1
     for layer in range(last):
-        # Later blocks need only this block's output.
-        run._stored(f"blocks.{layer}.output")
-        # The paths are copied to a list, since steps are removed from `values` in the loop.
+        run._stored(f"blocks.{layer}.output")  # later blocks need only this step
+        # A list, since the loop removes steps from `values`.
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]

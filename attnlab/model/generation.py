@@ -44,12 +44,12 @@ class GenerationStep:
 
     @property
     def cached(self) -> int:
-        """How many tokens' keys and values came from the cache."""
+        """The number of tokens whose keys and values came from the cache."""
         return self.trace.cached
 
     @property
     def computed(self) -> int:
-        """How many tokens the step computed."""
+        """The number of tokens that the step computed."""
         return len(self.trace.tokens)
 
 
@@ -62,8 +62,8 @@ class Generation(Document):
     prompt, new, tokens : Tokens of the prompt, of the continuation, and of both
     text : the continuation
     whole_text : prompt and continuation
-    chosen : the new tokens, each with its logit, the model's `probability`, and the probability
-        that it was `sampled_with` (1 at temperature 0)
+    chosen : the new tokens, each with its `logit`, the model's `probability`, and `sampled_with`,
+        the probability after temperature, top_k and top_p (1 at temperature 0)
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
     notice : a warning about the prompt, such as a blank at its end, see `Trace.notice`
@@ -132,11 +132,11 @@ def generation_steps(
     positions change all keys and values. Edits are applied to each step's trace. `run_last_token`
     adds a step that computes the rows of the last sampled token.
     """
-    # Generation is autoregressive: each token is drawn from the prediction after all tokens before.
+    # "Autoregressive" means that each token is sampled given all tokens before it.
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = np.random.default_rng(sampling.seed)
-    candidates = vocabulary.ids  # the embedding may have more rows than tokens
+    candidates = vocabulary.ids  # ids of tokens: some rows of W_E may have no token
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:  # W_P has no row for a later position
@@ -148,7 +148,7 @@ def generation_steps(
         if edits is not None:
             trace = trace.edited(edits)
         trace.next_logits  # noqa: B018 (runs every block, which fills the cache)
-        cache.length = len(ids)  # the next pass adds its rows after these
+        cache.length = len(ids)  # set after the pass, so that only the next pass adds rows here
         return trace
 
     ids = prompt.ids.tolist()
@@ -160,7 +160,7 @@ def generation_steps(
         token = trace._candidate(id, probability, sampled_with)
         yield GenerationStep(trace, token)
         ids.append(token.id)
-        # Bytes are compared, since a stop may end within a token, and a character may have several.
+        # These are bytes, since a character may be spread over several tokens.
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
         if any(stop in generated for stop in stops):
             break
@@ -186,7 +186,7 @@ def as_max_new_tokens(
 
 
 def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
-    """The UTF-8 of each text at which to stop."""
+    """Encode each text that ends generation as UTF-8."""
     stops = () if stop is None else as_texts(stop, "stop")
     if "" in stops:
         raise InvalidValueError("stop must not contain an empty text")

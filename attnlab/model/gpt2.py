@@ -1,4 +1,4 @@
-"""GPT-2: parameters and tokenizer, with methods to trace and to generate text."""
+"""The class GPT2: parameters and a tokenizer, with methods to trace and to generate text."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
 
-if TYPE_CHECKING:  # imported at run time only by the methods that need them
+if TYPE_CHECKING:  # at run time, only the methods that need these import them
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.traces import Traces
 
 
 class GPT2:
-    """A GPT-2 model whose every intermediate can be inspected.
+    """A GPT-2 model of which every intermediate number can be inspected.
 
     Create one with `GPT2.from_pretrained`, `from_hf` or `from_arrays`.
 
@@ -64,7 +64,7 @@ class GPT2:
 
     def __init__(self, parameters: Parameters, tokenizer: Tokenizer) -> None:
         self.config: GPT2Config = parameters.config
-        self.parameters = parameters.frozen()  # training them further must not change this model
+        self.parameters = parameters.frozen()  # later training must not change this model
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
     @property
@@ -73,7 +73,7 @@ class GPT2:
 
         See `attnlab.averages`.
 
-        None if the model has none. `from_pretrained` reads them from `head_averages.json`.
+        None if the model has no averages. `from_pretrained` reads them from `head_averages.json`.
         """
         return self.parameters.averages
 
@@ -101,9 +101,9 @@ class GPT2:
             the sentences of a grammar; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`,
             `gpt2-xl`, `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in
             the hub's cache.
-        tokenizer : used instead of the directory's: another directory, or an object as
-            `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
-        dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
+        tokenizer : used instead of the directory's tokenizer: another directory, or an object as
+            `from_arrays` takes it. A model without a tokenizer can only trace ids.
+        dtype : "float32" or "float64", the dtype of all numbers, whatever the file's dtype
         revision : branch, tag or commit on the hub; by default the main branch, and for GPT-2's own
             models a pinned commit
         local_files_only : never download
@@ -111,7 +111,7 @@ class GPT2:
         Raises
         ------
         DownloadError
-            The hub can't be reached. Raised within 10 seconds.
+            If the hub can't be reached; it is raised within 10 seconds.
         """
         try:
             directory = find_model(
@@ -119,8 +119,7 @@ class GPT2:
             )
         except DownloadError as error:
             raise DownloadError(f"{error}. {BUILT_IN_HINT}") from error.__cause__
-        # The directory is the hub's cache, the package's, or the user's.
-        weight_files(directory)  # missing weights are reported before a wrong config
+        weight_files(directory)  # so that missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype)  # reads no weights yet
         try:
@@ -132,10 +131,10 @@ class GPT2:
     def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
         """Convert a transformers GPT-2 in memory, such as one that is being trained.
 
-        The parameters are copied, so training the model further does not change this one. Traces
-        have no dropout, as in eval mode. The model may be compiled, or wrapped for parallel
-        training; its output layer for another task, such as classification, is ignored. Tokenizer
-        and dtype are as for `from_arrays`.
+        Its parameters are copied, so later training does not change the copy. Traces have no
+        dropout, as in eval mode. The model may be compiled, or wrapped for parallel training; an
+        output layer for another task, such as classification, is ignored. Tokenizer and dtype are
+        as for `from_arrays`.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -161,17 +160,17 @@ class GPT2:
         arrays : NumPy arrays or tensors, by checkpoint names (`transformer.h.0.ln_1.weight`, with
             any prefix before `h`), by parameter paths (`blocks.0.attention.gain`), or by the names
             of LLMs-from-scratch (`trf_blocks.0.att.W_query.weight`) and of minGPT. If a block's
-            first matrix is (3 D, D) instead of (D, 3 D), the block's matrices are taken as
-            nn.Linear's, as in nanoGPT, and transposed. If all biases, or those of queries, keys and
-            values, are missing, they are set to zero, and `parameters.origin` says so.
+            first matrix is (3 D, D) instead of (D, 3 D), the block's matrices are transposed:
+            nn.Linear stores them so, as in nanoGPT. If all biases are missing, or all biases of
+            queries, keys and values, they are set to zero, and `parameters.origin` says so.
         tokenizer : a Tokenizer, or a tokenizer of transformers, of the tokenizers library or of
-            tiktoken; tiktoken's must split texts as GPT-2's encoding does. With None, only ids can
-            be traced: each id's symbol is its number, and it has no text.
-        dtype : "float32" or "float64"; everything is computed in it
+            tiktoken. A tiktoken encoding must split texts as GPT-2's encoding does. With None, only
+            ids can be traced: an id's symbol is its number, and an id has no text.
+        dtype : "float32" or "float64", the dtype of all numbers
 
         Examples
         --------
-        A nanoGPT checkpoint. It is a pickle: load it only if you trust its source.
+        A nanoGPT checkpoint is a pickle: load it only if you trust its source.
 
         >>> checkpoint = torch.load("ckpt.pt", map_location="cpu")
         >>> sizes = checkpoint["model_args"]
@@ -232,7 +231,7 @@ class GPT2:
     def head(self, layer: int, head: int) -> HeadWeights:
         """A head's parameters, W_Q to W_O, and their products QK and OV, which need no text.
 
-        Only the layer's attention is read from a checkpoint. `trace.head` has a text's numbers.
+        Of a checkpoint, only this layer's attention is read. `trace.head` has a text's numbers.
         """
         return HeadWeights(self.parameters, layer, head)
 
@@ -247,18 +246,18 @@ class GPT2:
         ----------
         text_or_ids : a text; or token ids, integers of shape (T,) or (1, T), or the output of a
             transformers tokenizer; or Tokens.
-            A text's tokens are `model.tokenizer.encode_prompt(text)`. They include those that the
-            tokenizer puts before every text, such as BERT's `[CLS]`, but not those that it appends,
-            such as `[SEP]`.
+            A text's tokens are `model.tokenizer.encode_prompt(text)`. They include tokens that the
+            tokenizer puts before every text, such as BERT's `[CLS]`, but not tokens that it
+            appends, such as `[SEP]`.
             To trace several texts, give a list of texts or of Tokens (a list of one also counts as
             several), or a list of at least two lists of ids.
-        special : whether names in a text, such as `<|endoftext|>`, are special tokens; otherwise
-            they are plain characters, and `Trace.notice` says so
+        special : whether names of special tokens in a text, such as `<|endoftext|>`, are these
+            tokens. Otherwise such names are read as plain characters, and `Trace.notice` says so.
 
         Returns
         -------
         Trace
-            lazy: each step is computed when it is first read; for several texts, `Traces`
+            each step is computed when it is first read. Several texts return `Traces`.
         """
         if is_list_of_texts(text_or_ids):
             from attnlab.model.traces import Traces
@@ -266,7 +265,6 @@ class GPT2:
             texts = self._texts_to_trace(text_or_ids, special)
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
         tokens = self._tokens_to_trace(text_or_ids, special)
-        # Nothing is computed yet: a step is computed when it is read.
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
     def _texts_to_trace(self, texts: Iterable[Any], special: bool) -> list[Tokens]:
@@ -294,32 +292,34 @@ class GPT2:
         return tokens
 
     def losses(self, text_or_ids: str | ArrayLike | Tokens, stride: int | None = None) -> Array:
-        """The cross-entropy of each token but the first of a text of any length, in nats, (N - 1,).
+        """Return the loss of each token in a text of any length: cross-entropy in nats, (N - 1,).
 
-        The text is read in windows of n_positions tokens, each `stride` tokens after the one
-        before; a token's loss is computed in the first window that has the token. The text's loss
-        is the mean of the losses, its perplexity exp(loss).
+        The first of N tokens has none. The text is read in windows of n_positions tokens. A window
+        starts `stride` tokens after the one before; a token's loss is computed in the first window
+        that has it. The mean of the losses is the text's loss, and exp(loss) its perplexity.
 
         Parameters
         ----------
-        text_or_ids : as `trace` takes it
-        stride : 1 to n_positions - 1; a smaller stride is slower, but tokens see more of the text.
-            None means half of n_positions.
+        text_or_ids : a text, ids or Tokens, as `trace` takes them
+        stride : 1 to n_positions - 1; None for half of n_positions. A small stride is slower and
+            more exact.
 
         Source: transformers' documentation, “Perplexity of fixed-length models”.
         """
-        tokens, size = self._tokens(text_or_ids), self.config.n_positions
+        tokens = self._tokens(text_or_ids)
+        size = self.config.n_positions
         stride = size // 2 if stride is None else stride
         stride = as_count(stride, "stride", least=1, most=size - 1)
         if len(tokens) < 2:
             raise InvalidValueError(f"a loss needs at least two tokens; got {len(tokens)}")
         # A token's loss depends on how much text the model sees before it. So windows overlap: in
         # all but the first, each counted token has n_positions - stride tokens or more before it.
+        # The last window ends with the text.
         losses: list[Array] = []
-        end = 1  # all tokens before `end` are done; the first token has no loss
+        end = 1  # tokens before `end` are done; token 0 has no loss
         for start in range(0, max(len(tokens) - size, 0) + stride, stride):
             trace = self.trace(tokens[start : start + size])
-            # losses[t] is that of token t + 1; those before `end` were counted in earlier windows.
+            # A window's losses[t] is the loss of token start + t + 1 of the text, hence - 1.
             losses.append(trace.losses[end - start - 1 :])
             end = start + len(trace.tokens)
         return np.concatenate(losses)
@@ -327,24 +327,24 @@ class GPT2:
     def probability(
         self, prompt: str | ArrayLike | Tokens, word: str | ArrayLike | Tokens
     ) -> float:
-        """The probability that a word, or any text, follows a prompt: a product over its tokens.
+        """The probability that a word, or any text, follows a prompt.
 
-        Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word
+        It is Π softmax(logits[t])[token t + 1], where t + 1 runs through the tokens of the word.
 
-        Both may be texts, ids or Tokens. Begin a new word with a space, unless the tokenizer adds
-        it; it is split into tokens without the prompt. Longer words that begin with the same tokens
-        are included: " dog" also counts “dogs” if its tokens are dog + s.
+        Prompt and word may be texts, ids or Tokens. Begin a new word with a space, unless the
+        tokenizer adds one: the word is split into tokens without the prompt. Longer words that
+        begin with the same tokens count, too: " dog" includes “dogs” if its tokens are dog + s.
 
-        Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), for why
-        longer words are included.
+        Source: Pimentel and Meister, “How to Compute the Probability of a Word” (2024), which says
+        why longer words count.
         """
-        pieces = self._tokens(word)
-        if isinstance(word, str):  # remove the tokens that are put before every text, as [CLS]
-            pieces = pieces[len(self.tokenizer._affixes[0]) :]
-        if not pieces:
+        word_tokens = self._tokens(word)
+        if isinstance(word, str):  # leave out what is put before every text, such as [CLS]
+            word_tokens = word_tokens[len(self.tokenizer._affixes[0]) :]
+        if not word_tokens:
             raise InvalidValueError('word must have at least one token; got none. Give " dog"')
         before = self._tokens_to_trace(prompt, special=False)
-        trace = self.trace(Tokens([*before, *pieces]))
+        trace = self.trace(Tokens([*before, *word_tokens]))
         losses = trace._losses_after(len(before) - 1)
         return float(np.exp(-losses.sum(dtype=np.float64)))
 
@@ -374,21 +374,21 @@ class GPT2:
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
         trace : whether to keep every step, with the trace of the tokens that it computed
-        edits : edits as `Trace.edited` takes them, for example
-            `{"blocks.3.output": lambda x: x + direction}`. They are applied at every step of the
-            generation to the rows of the tokens that this step computes.
-        special : whether names in the prompt, such as `<|endoftext|>`, are special tokens
+        edits : edits as `Trace.edited` takes them, such as `{"blocks.3.output": lambda x: x + v}`.
+            They are applied at every step to the rows of the tokens that the step computes:
+            functions get only these rows, and indices count only these rows.
+        special : whether names of special tokens in a prompt are these tokens
         temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the most probable
             token is always taken
-        top_k, top_p : sample only among the k most probable tokens, or among the fewest that have
-            at least the probability p together
-        seed : makes sampling repeatable
+        top_k, top_p : sample only among the k most probable tokens, or among the fewest most
+            probable tokens whose probabilities sum to at least p
+        seed : makes sampling reproducible
 
         Returns
         -------
         Generation
-            Embedding rows without a token are never sampled; the probabilities of the others sum
-            to 1.
+            Ids that the tokenizer has no token for are never sampled; the probabilities of all
+            other ids sum to 1.
         """
         from attnlab.model.generation import Generation
 
@@ -407,7 +407,7 @@ class GPT2:
             special,
             run_last_token=trace,
         )
-        # Each step holds a trace, which is freed once its token is known, unless asked for.
+        # Each step has a trace. Unless the user asked for it, it is freed once its token is known.
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
@@ -477,7 +477,7 @@ class GPT2:
             raise InvalidValueError("stop needs tokens with texts, and this model has no tokenizer")
         count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
-            # Checked here, so that calling `stream` raises, not its first `next`.
+            # Paths are checked here, so that `stream` raises errors, not its first `next`.
             expand_edits(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
             tokens,
@@ -504,12 +504,12 @@ class GPT2:
 
 
 def is_list_of_texts(texts: Any) -> bool:
-    """Whether `texts` is a list with a text or Tokens, or with at least two rows of ids."""
+    """Whether an object is a list with a text or Tokens, or with at least two rows of ids."""
     if not isinstance(texts, list | tuple):
         return False
     if any(isinstance(text, str | Tokens) for text in texts):
         return True
-    # [[1, 2]] is one text: a batch of one, as tokenizers return it.
+    # [[1, 2]] is one text: tokenizers return such batches of one.
     return len(texts) > 1 and all(isinstance(row, list | tuple) for row in texts)
 
 
@@ -521,7 +521,7 @@ def single_row(ids_or_encoding: Any) -> Any:
                 f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
             )
         mask = single_row(ids_or_encoding.get("attention_mask", 1))  # it may be a batch of one
-        # Padding is refused, since it would be traced as if it were text.
+        # Without this check, padding would be traced like text.
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]
@@ -535,7 +535,7 @@ def single_row(ids_or_encoding: Any) -> Any:
 
 
 def _load_tokenizer(directory: Path, tokenizer: Any, rows: int) -> Tokenizer:
-    """Load the given tokenizer, or else the directory's, or else one for ids alone."""
+    """Load the tokenizer given as an argument, else the directory's, else `NoTokenizer`."""
     if isinstance(tokenizer, (str, os.PathLike)):
         return Tokenizer.from_directory(tokenizer)
     if tokenizer is not None:

@@ -1,7 +1,7 @@
-"""A notice about a text, which warns of four things.
+"""A notice if a text has words that the model reads in small pieces, or can't read at all.
 
-The model reads a word in small pieces, or can't read it at all; the text ends in a blank; it has
-the name of a special token, such as `<|endoftext|>`, that was split or that the model doesn't have.
+The notice also says if the text ends in a blank, and if it has names of special tokens, such as
+`<|endoftext|>`, that were split like other words or that the model doesn't have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens, Vocabulary
 from attnlab.text.words import MAX_WORDS_LISTED, characters_of, script_of, special_names_of
 
-# What the published models were trained on, and what to do with words that they don't know.
+# Texts for published models: what they were trained on, and what to do about unknown words.
 TRAINED_ON_ENGLISH = "GPT-2 was trained on English web pages."
 TRAINED_ON_CHINESE = "This model was trained on Chinese texts."
 FOR_CHINESE = (
@@ -25,19 +25,19 @@ FOR_CHINESE = (
 FOR_ENGLISH = "An English text needs a model that was trained on it, such as gpt2."
 FOR_SIGNS = "GPT-2 reads most emoji in pieces, too."
 
-# What the notice says of models that aren't published ones.
+# These texts are for models that aren't in `PUBLISHED`.
 NOT_KNOWN = "What {name} was trained on isn't known; its vocabulary has {count} tokens."
 NAMELESS = "this model"
 FOR_ANY = "Use words that it knows, or a model that was trained on such texts."
 ADVICE_ON_OTHERS = {"latin": FOR_ANY, "other": FOR_ANY}
 
-# Few training texts have a token that is only a blank, so the model predicts nonsense after it.
+# Few training texts have a blank as a token, so after such a token the model predicts nonsense.
 ON_BLANK = "This text ends in a blank, which the model reads as a token of its own."
 WITHOUT_BLANK = "Without it: text.rstrip()."
 
 
 def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) -> str:
-    """The notice on a text: which words are spelled out (see `attnlab.text.words`), and so on."""
+    """The notice on a text; "" if there is nothing to say. `attnlab.text.words` finds the words."""
     split, unknown, covered = special_names_of(
         characters_of(tokens.bytes), tokens.symbols, vocabulary.special, vocabulary.is_exact
     )
@@ -71,22 +71,24 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
         on_words.append(Message(template, words=_listed(unread)))
     if on_words:
         scripts = sorted({*map(script_of, spelled_out + unread)})
-        advice_on, on_training = advice_of(parameters), training_of(parameters)
+        advice_on = advice_of(parameters)
         advised = dict.fromkeys(advice_on[script] for script in scripts if script in advice_on)
-        on_words += [on_training, *map(Message, advised)]
+        on_words += [training_of(parameters), *map(Message, advised)]
+    # In most vocabularies a blank belongs to the next word, so the model rarely saw one at the end.
     text = b"".join(tokens.bytes).decode(errors="replace")
     blank = text[len(text.rstrip()) :].encode()
-    last = tokens.bytes[-1]  # it may be a part of the blank; b"" for a token without a text
-    is_blank = text.strip() and last and blank.endswith(last)
-    on_blank = [Message(ON_BLANK), Message(WITHOUT_BLANK)] if is_blank else []
+    last = tokens.bytes[-1]  # a part of the blank, or empty if the last token has no text
+    ends_in_blank = text.strip() and last and blank.endswith(last)
+    on_blank = [Message(ON_BLANK), Message(WITHOUT_BLANK)] if ends_in_blank else []
     sentences = on_names + on_words + on_blank
     return joined(*sentences) if sentences else ""
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Join words, each once; "…" stands for those after the first MAX_WORDS_LISTED."""
-    each = [*dict.fromkeys(words)]
-    return " · ".join(each[:MAX_WORDS_LISTED] + ["…"] * (len(each) > MAX_WORDS_LISTED))
+    """Join words, each once, and at most MAX_WORDS_LISTED of them."""
+    distinct = [*dict.fromkeys(words)]
+    shown = distinct if len(distinct) <= MAX_WORDS_LISTED else [*distinct[:MAX_WORDS_LISTED], "…"]
+    return " · ".join(shown)
 
 
 def training_of(parameters: Parameters) -> Message:
@@ -100,7 +102,7 @@ def training_of(parameters: Parameters) -> Message:
 
 
 def advice_of(parameters: Parameters) -> dict[str, str]:
-    """What to do with words that a model doesn't know, by their script, see `script_of`."""
+    """What to do with words that a model doesn't know, by script, see `script_of`."""
     if model := built_in_model(parameters):
         return {"latin": model.advice, "other": FOR_CHINESE, "signs": FOR_SIGNS}
     if not _is_published(parameters):

@@ -1,4 +1,4 @@
-"""Sample a token from logits: temperature, top-k, top-p."""
+"""Sample a token from logits, with temperature, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Sampling:
 
     Parameters
     ----------
-    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the token with the
-        largest logit has probability 1 (the first one of equal logits)
-    top_k : keep only tokens whose logit is at least the k-th largest; None for all
+    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the largest logit has
+        probability 1. If several logits are largest, the lowest id has it.
+    top_k : keep only tokens whose logit is at least the k-th largest; None for all tokens
     top_p : keep only the smallest set of most probable tokens whose probabilities sum to at least
-        top_p; None for all. If probabilities are tied, higher ids are kept.
+        top_p; None for all tokens. Among equal probabilities, higher ids are kept.
     seed : makes sampling reproducible; None for a random seed
 
     Notes
@@ -59,14 +59,14 @@ class Sampling:
     def probabilities(self, logits: ArrayLike) -> Array:
         """The probability with which each token is sampled, float64 (vocab,), given the logits."""
         scores = np.asarray(logits, np.float64)  # (vocab,)
-        if self.temperature == 0:  # greedy decoding, the limit of ever lower temperatures
+        if self.temperature == 0:  # greedy decoding: the limit of ever lower temperatures
             return (np.arange(scores.size) == scores.argmax()).astype(np.float64)
-        with np.errstate(over="ignore"):  # at a temperature near 0, scores may become -inf
-            # Subtracting a constant doesn't change softmax, and keeps scores from becoming +inf.
+        with np.errstate(over="ignore"):  # a temperature near 0 makes scores -inf
+            # Subtracting the maximum doesn't change softmax, and no score becomes +inf.
             scores = (scores - scores.max()) / self.temperature
         if self.top_k is not None and self.top_k < scores.size:
             kth_largest = np.partition(scores, -self.top_k)[-self.top_k]
-            scores[scores < kth_largest] = -math.inf  # a probability of 0, as for masked keys
+            scores[scores < kth_largest] = -math.inf  # this gives probability 0
         if self.top_p is not None and self.top_p < 1:
             # Nucleus sampling removes the least probable tokens while their sum is at most
             # 1 - top_p. The most probable token, the last one, is always kept.
@@ -79,7 +79,8 @@ class Sampling:
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:
         """Sample an id; return it with its probability."""
         probabilities = self.probabilities(logits)
-        cumulative = probabilities.cumsum()  # ends at 1 up to rounding
-        # Each token has a piece of [0, 1] as long as its probability; a random point chooses one.
-        id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        cumulative = probabilities.cumsum()  # the last one is 1 up to rounding
+        # Each token has a segment as long as its probability. A random point falls into one.
+        point = rng.random() * cumulative[-1]
+        id = int(np.searchsorted(cumulative, point, side="right"))
         return id, float(probabilities[id])

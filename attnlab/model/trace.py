@@ -26,14 +26,13 @@ from attnlab.support.tables import Columns, Format, Paragraph, listed
 from attnlab.text.tokens import Token, Tokens, Vocabulary, text_in_quotes
 from attnlab.text.words import LONGEST_CHARACTER
 
-# Only the methods that need these modules import them, so that `import attnlab` is quick.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # at run time, only the methods that need these import them
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
     from attnlab.views.plot import Picture
 
-# In a notebook, a trace with more scores than this leaves out the heads.
+# In a notebook, heads are shown only if all of them have at most this many scores.
 SCORES_SHOWN = 2**18
 
 
@@ -48,8 +47,8 @@ class Trace(ForwardPass):
     next_logits : (vocab,), the last row of logits, computed without the other rows
     vocabulary : the model's `Vocabulary`
     losses, loss : each next token's cross-entropy, and their mean; exp(loss) is the perplexity
-    notice : warnings, or "": the text ends in a blank, the model doesn't know a word, or the name
-        of a special token was split
+    notice : advice if the model doesn't know words of the text, if names of special tokens were
+        split, or if the text ends in a blank; else ""
     and the attributes of `ForwardPass`
     """
 
@@ -58,7 +57,7 @@ class Trace(ForwardPass):
 
     vocabulary: Vocabulary
 
-    # The product has one row, instead of the T rows of `logits`.
+    # This is a product with one row, instead of the T rows of `logits`.
     next_logits = Step("vocab", "final W_U, the last row", equations.next_logits, finite=True)
 
     def __init__(
@@ -68,7 +67,7 @@ class Trace(ForwardPass):
         parameters: Parameters,
         cache: KeyValueCache | None = None,
     ) -> None:
-        """The trace of a text; or of several of one length, with a leading axis and no `tokens`."""
+        """Trace a text, or several texts of one length; then arrays have one more leading axis."""
         if isinstance(tokens, list):
             super().__init__([text.ids.tolist() for text in tokens], parameters)
         else:
@@ -78,10 +77,10 @@ class Trace(ForwardPass):
     def edited(self, edits: Mapping[str, Edit]) -> Self:
         """The trace of the same text with some steps replaced and everything after them recomputed.
 
-        Steps that don't depend on an edit are shared with this trace; the others are computed when
-        they are read. Titles name the edits. An edited trace can be edited again: earlier edits
-        remain, and their functions are called again. Copies and pickles have the values that
-        functions returned.
+        Steps that don't depend on an edit are shared with this trace; other steps are computed when
+        they are read. Titles name the edits. The result can be edited again: earlier edits remain,
+        and their functions are called again. Copies and pickles have the values that functions
+        returned, not the functions.
 
         Parameters
         ----------
@@ -91,7 +90,7 @@ class Trace(ForwardPass):
             to the step's shape, a number, or a function of the step's original value. A `*` stands
             for all blocks, or all heads: `blocks.*.attention.heads.0.context`. An index selects
             part of the step's array: `blocks.1.attention.heads.2.context[-1]` is the last position.
-            A layer's edits are applied before its heads', whatever their order.
+            Edits of a layer are applied before edits of its heads, whatever the order of paths.
 
         Examples
         --------
@@ -105,19 +104,20 @@ class Trace(ForwardPass):
 
     @property
     def tokens(self) -> Tokens:
-        return self._run.tokens  # None for a trace of several texts side by side, see `Traces`
+        return self._run.tokens  # None only in a trace of several texts side by side
 
     @property
     def notice(self) -> str:
-        """What may be wrong with the text, such as words the model doesn't know; or ""."""
+        """Advice on unknown words, split names of special tokens, or a blank at the end; or ""."""
         return notice_on(self.tokens, self.parameters, self.vocabulary)
 
     def _repr_html_(self) -> str:
-        """The next tokens, and, for a short text, all heads."""
-        from attnlab.support import markup  # imported late, so that `import attnlab` is quick
+        """The next tokens and all heads, if the text is short."""
+        from attnlab.support import markup  # here, so that `import attnlab` is quick
         from attnlab.views.notebook import all_heads, collapsed
 
-        fork, body = self._fork(), list[str]()  # a fork, so that this trace keeps no steps
+        fork = self._fork()  # so that this trace doesn't keep the steps shown
+        body: list[str] = []
         layers = [block.attention for block in fork.blocks]
         if len(layers) * math.prod(layers[0].scores_shape) <= SCORES_SHOWN:
             for view in (fork._prediction, partial(all_heads, layers)):
@@ -170,7 +170,7 @@ class Trace(ForwardPass):
         return frame_of(columns_of_tokens(self.tokens, self.losses, self.cached), self.title)
 
     def by_words(self) -> ByWords:
-        """The weights and losses of words instead of tokens; see `ByWords`.
+        """The weights and losses of words, each with all its tokens together; see `ByWords`.
 
         Examples
         --------
@@ -184,12 +184,12 @@ class Trace(ForwardPass):
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k most probable next tokens, most probable first.
 
-        probability = softmax(next_logits); the other rows' logits are not computed.
+        probability = softmax(next_logits); logits of other positions are not computed.
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
-        # Both are (vocab,): softmax is over the whole vocabulary, not over the k tokens shown.
-        logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
-        ids = largest_ids(logits, k)
+        # These sum to 1 over the whole vocabulary, not over the k tokens that are shown.
+        probabilities = equations.softmax(self.next_logits)  # (vocab,)
+        ids = largest_ids(self.next_logits, k)
         found = NextTokens(self._candidate(int(id), float(probabilities[id])) for id in ids)
         found._before = self.tokens[1 - LONGEST_CHARACTER :]
         return found
@@ -198,18 +198,18 @@ class Trace(ForwardPass):
     def losses(self) -> Array:
         """Each token's cross-entropy, -log softmax(logits)[next token], in nats, (T - 1,).
 
-        `losses[t]` is that of token t + 1, predicted from the tokens up to t.
+        `losses[t]` is the loss of token t + 1, predicted from the tokens up to t.
         """
         return self._losses_after(0)
 
     def _losses_after(self, first: int) -> Array:
         """`losses[first:]`, computed without the logits of earlier rows."""
-        # Row t predicts token t + 1, so the targets are the ids one place to the left. The last row
-        # isn't used, since it predicts a token that isn't in the text.
-        targets, final = self.ids[first + 1 :], self.final[first:-1]  # (n,), (n, D)
+        # Row t predicts token t + 1. The last row is left out: the text has no token after it.
+        targets = self.ids[first + 1 :]  # (n,)
+        final = self.final[first:-1]  # (n, D)
         has_logits = self._is_stored("logits") or self.is_edited("logits")
         losses = np.empty(len(targets), final.dtype)
-        for start in range(0, len(targets), fast.ROWS):  # all logits would take T · vocab numbers
+        for start in range(0, len(targets), fast.ROWS):  # all logits at once take T · vocab numbers
             rows = slice(start, start + fast.ROWS)
             logits = (
                 self.logits[first:-1][rows]
@@ -246,8 +246,8 @@ class NextToken(Token):
     Attributes
     ----------
     probability : the model's probability, softmax(logits)
-    sampled_with : the probability that it was sampled with, after temperature, top_k and top_p;
-        equal to `probability` if it wasn't sampled
+    sampled_with : the probability with which the token was sampled, after temperature, top_k and
+        top_p; equal to `probability` if it wasn't sampled
     """
 
     logit: float
@@ -285,18 +285,18 @@ class NextTokens(Document, tuple[NextToken, ...]):
 class ByWords(Document):
     """The weights and losses of a trace by words, as `Trace.by_words` returns them.
 
-    Successive letters are one word, with the space before them, even if they are several tokens.
-    A character that is spread over several tokens is a word too. Every other token, such as a
-    comma, is a word by itself. Words that share a token are joined.
+    A sequence of letters is one word, with the space before it, even if it has several tokens. A
+    character that is spread over several tokens is also one word. Every other token, such as a
+    comma, is a word by itself. Words that share a token are one word.
 
     Attributes
     ----------
     words : the W words of the text, such as ` Swimming`, with their spaces. Joined, they are the
         text of the tokens. A token without a text is named by its symbol.
     spans : for each word, the slice of the trace's tokens
-    weights : (layers, heads, W, W). The weight of a word for another is summed over the other
-        word's tokens, and averaged over its own tokens, so each row sums to 1.
-    losses : (W - 1,), in nats. `losses[w]` is that of word w + 1, the sum of its tokens' losses.
+    weights : (layers, heads, W, W). The weight of a query word on a key word is a sum over the key
+        word's tokens, and a mean over the query word's tokens, so each row sums to 1.
+    losses : (W - 1,), in nats. `losses[w]` is the sum of the losses of the tokens of word w + 1.
 
     Source: Clark et al., “What Does BERT Look At?” (2019), section 4.1, for the weights.
     """
@@ -304,12 +304,13 @@ class ByWords(Document):
     _shown: ClassVar[Mapping[str, Format]] = {"word": repr, "loss": ".4f"}
 
     def __init__(self, trace: Trace) -> None:
-        if trace.tokens_before:  # the tokens of cached keys aren't known
+        if trace.tokens_before:  # cached keys have no words
             raise InvalidValueError("by_words needs the trace of one whole text")
-        # Tokens that continue a word or a character; each of the others begins a word.
-        later = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
-        later |= {i for _, owners in trace.tokens._characters for i in owners[1:]}
-        self._trace, self._starts = trace, [i for i in range(len(trace.tokens)) if i not in later]
+        # Tokens that continue a word or a character; each other token begins a word.
+        inner = {i for word in trace.tokens.words for i in range(word.start + 1, word.stop)}
+        inner |= {i for _, owners in trace.tokens._characters for i in owners[1:]}
+        self._trace = trace
+        self._starts = [i for i in range(len(trace.tokens)) if i not in inner]
         self.spans = tuple(map(slice, self._starts, [*self._starts[1:], len(trace.tokens)]))
         self.words: tuple[str, ...] = tuple(
             b"".join(tokens.bytes).decode(errors="replace") or tokens.symbols[0]
@@ -319,7 +320,7 @@ class ByWords(Document):
     @cached_property
     def weights(self) -> Array:
         weights = self._trace["blocks.*.attention.weights"]  # (layers, heads, T, T)
-        # Sum over each word's tokens, as keys and as queries; for queries, divide below.
+        # Sum over each word's tokens, as keys and as queries. Sums over queries become means below.
         for axis in (-1, -2):
             weights = np.add.reduceat(weights, self._starts, axis=axis)
         counts = np.array([[span.stop - span.start] for span in self.spans], weights.dtype)
@@ -327,7 +328,7 @@ class ByWords(Document):
 
     @cached_property
     def losses(self) -> Array:
-        # The trace's first loss is that of token 1; the first word's own pieces are left out.
+        # losses[t] is the loss of token t + 1, hence - 1. The first word's losses are left out.
         starts = np.array(self._starts[1:], int) - 1
         return read_only(np.add.reduceat(self._trace.losses, starts))
 
@@ -343,13 +344,13 @@ class ByWords(Document):
 def largest_ids(numbers: Array, n: int) -> Ids:
     """The ids of the n largest logits or probabilities, largest first; equal ones by id."""
     n = min(n, numbers.size)
-    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])  # so that few are sorted
+    candidates = np.flatnonzero(numbers >= np.partition(numbers, -n)[-n])  # sort only candidates
     best: Ids = candidates[np.argsort(-numbers[candidates], kind="stable")][:n]
     return best
 
 
 def columns_of_tokens(tokens: Tokens, losses: Array, start: int = 0) -> Columns:
-    """Columns of a text's tokens, counted from `start`, and their losses; NaN for the first."""
+    """A text's tokens, from position `start` on, with their losses; the first loss is NaN."""
     return {
         "position": np.arange(start, start + len(tokens)),
         "id": tokens.ids,

@@ -26,21 +26,21 @@ from attnlab.support.parts import sliced
 from attnlab.support.tables import Columns, Heading, Table
 from attnlab.text.tokens import Tokens, Vocabulary
 
-# The most tokens computed side by side: enough for fast matrix products, with little memory.
+# The number of tokens that are computed side by side. More need more memory, but aren't faster.
 TOKENS_IN_GROUP = 512
 
 
 class Traces(ReadOnly, Sequence[Trace], Document):
     """The traces of several texts, as `GPT2.trace` returns them for a list.
 
-    It is a sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one
-    trace computes it for all texts of the same length, up to 512 tokens at a time, without padding.
-    Each number equals that of `model.trace(text)` up to rounding, since a matrix product may round
-    differently with more rows: about 1e-12 of its size in float64, 1e-5 in float32. Edits of one
-    trace are computed only for that trace.
+    This is a sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one
+    trace computes it for all texts of the same length, up to 512 tokens at a time; nothing is
+    padded. Numbers equal those of `model.trace(text)` up to rounding, since a matrix product may
+    round differently with more rows: the relative difference is about 1e-12 in float64 and 1e-5 in
+    float32. Edits of one trace are computed only for that trace.
 
     Computed steps of all texts are kept, as in a list of traces. Analyses keep only the steps of
-    the texts that are computed together. A path gives a step of all texts, stacked:
+    the texts that are computed together. A path gives one step of all n texts, stacked:
     `traces["blocks.3.output[-1]"]` is (n, D).
     """
 
@@ -63,7 +63,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
     @cached_property
     def _traces(self) -> Numbered[Trace]:
-        # A group of texts computes a step when the step of one of its traces is read.
+        # Nothing is computed yet: a group computes a step when a step of one trace is read.
         traces: dict[int, Trace] = {}
         for indices in self._groups():
             _, traces_of_group = self._side_by_side(indices)
@@ -80,7 +80,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
         return vars(self)
 
     def __deepcopy__(self, _: object = None) -> Traces:
-        return self  # it can't be changed, so a copy isn't needed
+        return self  # no copy is needed, since it can't be changed
 
     __copy__ = __deepcopy__
 
@@ -109,7 +109,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     def edited(self, edits: Mapping[str, Edit]) -> Traces:
         """The traces of the same texts with steps replaced in each, see `Trace.edited`.
 
-        From the first edit on, each text is computed by itself.
+        Edited texts are computed one by one.
         """
         check_kind(edits, Mapping, "edits", "a dict of paths and values")
         copies = {path: as_edit(path, edit) for path, edit in edits.items()}
@@ -133,7 +133,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @property
     def losses(self) -> tuple[Array, ...]:
         """Each text's `Trace.losses`, whose lengths differ."""
-        # `traces[i]` would keep all steps. With new traces, one group's steps are in memory.
+        # The traces are new, not those of `traces[i]`, so that each group's steps can be freed.
         losses: dict[int, Array] = {}
         for indices in self._groups():
             _, traces = self._side_by_side(indices)
@@ -143,7 +143,7 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     @property
     def loss(self) -> float:
         """The mean cross-entropy of all predicted tokens of all texts, in nats."""
-        losses = np.concatenate(self.losses)  # a mean over tokens, not over texts
+        losses = np.concatenate(self.losses)  # so that the mean is over tokens, not over texts
         if not losses.size:
             raise InvalidValueError("the loss needs a text of at least two tokens")
         return float(losses.mean(dtype=np.float64))
@@ -156,15 +156,15 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def _groups(self) -> list[list[int]]:
-        """The indices of texts that are computed side by side; in a group, lengths are equal."""
-        if self._edits:  # an edit may be a function, or have an index, for the array of one text
+        """Group the indices of texts of equal length, which are computed side by side."""
+        if self._edits:  # an edit's function or index expects the arrays of one text
             return [[i] for i in range(len(self))]
         return group_equal([len(text) for text in self.texts])
 
     def _side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
-        """One trace of several texts of one length, with a leading axis, and the trace of each.
+        """One trace of several texts of one length, with a leading axis, and a trace of each text.
 
-        The traces are new, so the steps they compute are freed with them.
+        The traces are new, so their steps are freed together with the traces.
         """
         texts = [self.texts[i] for i in indices]
         alone = [Trace(text, self.vocabulary, self.parameters) for text in texts]
@@ -172,10 +172,10 @@ class Traces(ReadOnly, Sequence[Trace], Document):
             alone = [trace.edited(edits) for trace in alone]
         first = alone[0]
         if len(alone) == 1 or self._edits:
-            # A fork of the only text is the stacked trace, and stores its steps separately.
+            # A fork takes the place of `stacked`, so that its steps are stored separately.
             return first._with_run(first._run.fork()), alone
-        # With ids (n, T), every step has a leading axis of texts, from which the trace of a text
-        # takes its part.
+        # ids are (n, T): every step of `stacked` has a leading axis of n texts, from which each
+        # text's trace takes its part.
         stacked = Trace(texts, self.vocabulary, self.parameters)
         traces = [
             trace._with_run(one_of_many(trace._run, stacked._run, number))
@@ -192,9 +192,9 @@ class Traces(ReadOnly, Sequence[Trace], Document):
     def _data(self) -> Columns:
         """Each token of each text with its loss, see `Trace.to_dataframe`."""
         texts = [np.full(len(text), n) for n, text in enumerate(self.texts)]
-        of_texts = [*map(columns_of_tokens, self.texts, self.losses)]
+        tables = [*map(columns_of_tokens, self.texts, self.losses)]
         return {"text": np.concatenate(texts)} | {
-            name: np.concatenate([columns[name] for columns in of_texts]) for name in of_texts[0]
+            name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]
         }
 
     def pieces(self) -> Iterator[str | Table]:
@@ -207,23 +207,24 @@ class Traces(ReadOnly, Sequence[Trace], Document):
 
 
 def group_equal(keys: Sequence[Any], most: int = TOKENS_IN_GROUP) -> list[list[int]]:
-    """Group the indices of texts with equal keys: numbers of tokens, or tuples that begin with it.
+    """Group the indices of texts with equal keys.
 
-    A group has at most `most` tokens; a longer text is a group by itself.
+    A key is the text's number of tokens, or a tuple that begins with this number. A group has at
+    most `most` tokens; a longer text is a group by itself.
     """
     groups: list[list[int]] = []
     by_key: dict[Any, list[int]] = {}
     for i, key in enumerate(keys):
         by_key.setdefault(key, []).append(i)
     for key, indices in by_key.items():
-        # A group has at least one text, even if that has more than `most` tokens.
-        size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
+        tokens_per_text = key[0] if isinstance(key, tuple) else key
+        size = max(most // tokens_per_text, 1)  # the number of texts in a group
         groups += [indices[start : start + size] for start in range(0, len(indices), size)]
     return groups
 
 
 def value_for_each(value: Any, count: int, name: str) -> list[Any]:
-    """A list with a value for each text: `value` if it is a list, or else its repetitions."""
+    """A list with a value for each text: `value` if it is a list, else `value` repeated."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:

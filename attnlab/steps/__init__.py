@@ -1,10 +1,10 @@
 """Results made of named steps, each computed on first access, then kept.
 
-Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
-path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute
-the others) and `result` (what users access: `trace.blocks[3].attention` is a view of the steps of a
-run below a path). `paths` takes paths apart, `labels` names the indices of a step's axes. A part
-has no reference to the result that contains it, so memory is freed as soon as it is unused.
+Read `declaration` first: it has a step's axes, formula and equation. `graph` finds the steps that
+a step needs, by path, such as `blocks.3.attention.weights`. `run` computes and keeps their arrays.
+`result` is what users access: `trace.blocks[3].attention` is a view of a run's steps below a path.
+`paths` parses paths, and `labels` names the indices of a step's axes. A part of a result has no
+reference to the whole result, so memory is freed as soon as it is unused.
 """
 
 from attnlab.steps.declaration import Step

@@ -2,8 +2,8 @@
 
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
 
-The steps it needs are the equation's parameters: `raw_scores(Q, K)` needs Q and K. If an equation
-serves several steps, the declaration maps its parameters to steps:
+A step needs the steps that its equation's parameters name: `raw_scores(Q, K)` needs Q and K. If an
+equation serves several steps, each declaration maps the equation's parameters to steps:
 
     X = Step("T D", "LayerNorm(mid)", equations.layer_norm, x="parent.mid")
 """
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
 
-# A step that another one needs: a path, or a function from the layer's number to a path.
+# A step that another step needs: its path, or a function from the layer's number to the path.
 Need = str | Callable[[int], str]  # such as `lambda layer: f"root.blocks.{layer - 1}.output"`
 
 
@@ -27,24 +27,24 @@ class Step(Generic[Value]):
 
     Parameters
     ----------
-    axes : the names of its axes, such as "Tq Tk"
-    formula : how it is computed, for display, such as "Q Kᵀ"
-    equation : computes it from the steps that its parameters name; None for an input or a model
+    axes : the names of the step's axes, such as "Tq Tk"
+    formula : how the step is computed, for display, such as "Q Kᵀ"
+    equation : a function of the steps that its parameters name; None for an input or a model
         parameter
-    transient : whether it is freed once another step has used it, since it is large or cheap to
-        recompute. It is kept if a user accessed it.
-    view : whether it shares memory with another step that is kept
-    finite : whether the step is checked: NaN or infinity raises an error that names its origin
-    infinite : whether -inf is a valid number of the step, since it hides a key
-    fast : a faster equation for long texts. Parameters with a default are passed only if they are
-        already computed.
-    joint : computes this step and others at once, from steps of the same result that its
-        parameters name; it returns, by name, functions that return the steps
-    optional : whether it is an input that may be left out; it is None then
-    after_blocks : whether the step needs all earlier blocks, which are then computed in order:
-        recursion through a deep model would exceed Python's limit
-    inputs : for parameters of the equation that aren't named after their step, the step's path. In
-        paths, `parent` is the result that contains this one, and `root` the outermost.
+    transient : whether the step is freed once another step has used it, because it is large or
+        cheap to recompute. It is kept if a user accessed it.
+    view : whether the step shares memory with another step that is kept
+    finite : whether NaN or infinity is an error; the error names the step where it began
+    infinite : whether the step may contain -inf, which hides a key
+    fast : a faster equation for long texts. Steps for its parameters with a default are passed only
+        if they are already computed.
+    joint : a function that computes this step and others at once. Its parameters name steps of the
+        same result. It returns, by step name, functions that return the steps.
+    optional : whether the step is an input that may be left out; it is None then
+    after_blocks : whether the step needs all earlier blocks. These run in order, since recursion
+        through a deep model would exceed Python's limit.
+    inputs : the path of a step for each parameter of the equation that has another name. In paths,
+        `parent` is the result that contains this result, and `root` is the outermost result.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class Step(Generic[Value]):
         joint: Callable[..., Mapping[str, Callable[[], Value]]] | None = None,
         optional: bool = False,
         after_blocks: bool = False,
-        **inputs: Need,  # the step or path that a parameter of the equation takes
+        **inputs: Need,
     ) -> None:
         self.name = ""  # set below by `__set_name__`
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks, self.joint, self.infinite = after_blocks, joint, infinite
         self.inputs = inputs
-        # The names of the equation's parameters are the graph's edges; nothing else declares edges.
+        # The names of the equation's parameters are the graph's edges: nothing else declares them.
         # For `raw_scores(Q, K)` they are ("Q", "K").
         self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
 
@@ -90,15 +90,15 @@ class Step(Generic[Value]):
         self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
     def with_axes(self, axes: str) -> Step[Value]:
-        """The same step with other axes, such as an axis of heads."""
+        """The same step with other axes, such as an additional axis of heads."""
         # The copy leaves the parent class's declaration unchanged.
         step = copy(self)
         step.axes = axes
         return step
 
     def as_input(self) -> Step[Value]:
-        """The same step as a parameter or an input, which isn't computed."""
-        step = copy(self)  # for one model's graph: other models still compute the step
+        """A copy of the step that is an input or a model parameter, instead of computed."""
+        step = copy(self)  # only this model's graph has the copy: other models compute the step
         step.equation, step.needs = None, ()
         return step
 
@@ -114,11 +114,11 @@ class Step(Generic[Value]):
         # A descriptor: Python calls this for `head.weights`, since the class has the Step.
         if result is None:  # on the class: Head.weights is the declaration
             return self
-        # On a result, head.weights is the array, which the run computes if it isn't stored.
+        # On a result: head.weights is the array, which the run computes on first access.
         return result._run.value(result._prefix + self.name)
 
 
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
-    """The parameters of an equation; none if there is no equation."""
+    """The parameters of an equation; empty for None."""
     return inspect.signature(function).parameters if function else {}

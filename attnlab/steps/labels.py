@@ -1,4 +1,4 @@
-"""Labels of a step's numbers: axes whose indices are tokens, heads or components."""
+"""Labels of a step's numbers: each axis names its indices as tokens, heads or components."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 class Axis:
     """One axis of a step."""
 
-    name: str  # "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
+    name: str  # "query", "key" or "position" for tokens; else a size's name, such as "Dk"
     positions: range  # for each index, its position in the text, or the index itself
     tokens: tuple[Token | None, ...]  # None if unknown, as for keys from a cache
     names: tuple[str, ...] = ()  # a name for each index; () for tokens and numbers
-    n_head: int = 0  # the heads of a layer, if the indices are the heads of all layers
+    n_head: int = 0  # the heads of one layer, if the axis has the heads of all layers; else 0
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -41,10 +41,10 @@ class Axis:
 
     @property
     def _readable(self) -> tuple[str | None, ...]:
-        """The readable form of each token; None if it is unknown."""
+        """The tokens in readable form; None for unknown tokens."""
         if not self.is_of_tokens:
             return tuple(None if token is None else token.readable for token in self.tokens)
-        # The text's tokens are read together, since several tokens may form one character.
+        # Tokens of a text are decoded together, since several may share one character.
         known = iter(Tokens(token for token in self.tokens if token is not None).readable)
         return tuple(None if token is None else next(known) for token in self.tokens)
 
@@ -55,14 +55,15 @@ class Axis:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of a data frame, by name, that say which index a number has."""
+        """Columns of its indices for a data frame, by name; {} for an axis without a name."""
         if self.n_head:  # two columns, so that a table can be grouped by layer
             prefix = "" if self.name == "head" else f"{self.name}_"
             layers, heads = np.divmod(self.positions, self.n_head)
             return {f"{prefix}layer": layers, f"{prefix}head": heads}
         if self.has_tokens:
-            known = zip(self.positions, self._readable, strict=True)
-            texts = (str(n) if text is None else text for n, text in known)  # whole, not as labels
+            pairs = zip(self.positions, self._readable, strict=True)
+            # Whole texts: labels may be shortened.
+            texts = (str(n) if text is None else text for n, text in pairs)
             return {self.name: self.positions, f"{self.name}_token": tuple(texts)}
         return {self.name: self.names or self.positions} if self.name else {}
 
@@ -86,11 +87,11 @@ class Axis:
 class Grid:
     """A heatmap of a result's numbers, with the attributes of `LabelledStep` that drawing uses."""
 
-    heading: str  # "" to show only the result's title
+    heading: str  # "" if the result's title is enough
     array: AnyArray  # (m, n); NaN is hatched
     axes: tuple[Axis, Axis]
     texts: Sequence[Sequence[str]] = ()  # texts that the cells show instead of numbers
-    fixed_scale: Scale | None = None  # None: the scale is chosen from the numbers
+    fixed_scale: Scale | None = None  # None for the scale that fits `array`
     decimals: int = 2
     masked: ClassVar[None] = None  # only steps have a mask
 
@@ -100,12 +101,12 @@ class Grid:
 
 
 def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """The columns of a long (or tidy) table: a line for each number, with its indices."""
+    """Columns of a long (tidy) table, which has each number in a line with its indices."""
     columns: dict[str, Any] = {}
     shape = [len(axis.positions) for axis in axes]
     indices = np.indices(shape).reshape(len(axes), math.prod(shape))
     for axis, index in zip(axes, indices, strict=True):
-        # Two axes of heads have the same column names: the second axis's begin with other_.
+        # Two axes of heads have the same column names; those of the second begin with other_.
         for name, values in axis.columns.items():
             is_text = isinstance(values[0], str)
             array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
@@ -114,29 +115,28 @@ def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[
 
 
 def numbered_label(number: int, text: str) -> str:
-    """A number and its label, such as `5 (Ġhot)`, or just `5` if the label is the number."""
-    return str(number) if text == str(number) else f"{number} ({text})"
+    """A number and its label, such as `5 (Ġhot)`; just the number if the label is the number."""
+    return str(number) if text == str(number) else f"{number} ({text})"  # not “5 (5)”
 
 
 def axis_of(result: Result, axis: str, length: int) -> Axis:
-    """An axis with its tokens; cached keys have none."""
+    """An axis with its tokens; cached keys have no tokens."""
     name = TOKEN_AXES.get(axis, axis)
     tokens = result.tokens
     if axis == "Tk" and result.memory_tokens is not None:
-        tokens = result.memory_tokens or None  # () means keys without names
+        tokens = result.memory_tokens or None  # () stands for keys without names
     if tokens is None or axis not in TOKEN_AXES:
         return Axis(name, range(length), (None,) * length)
     cached = result.tokens_before
     if axis == "Tk":
         # Cached keys come first; their tokens belong to earlier runs.
         return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
-    # Queries are numbered as in the whole text, with its cached tokens.
+    # Queries are numbered as in the whole text, which starts with the cached tokens.
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
 def token_axes(attention: Any) -> tuple[Axis, Axis]:
     """The axes of an attention's queries and keys."""
-    # scores_shape is known before any scores are computed.
     Tq, Tk = attention.scores_shape[-2:]
     return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
 
@@ -144,7 +144,7 @@ def token_axes(attention: Any) -> tuple[Axis, Axis]:
 def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     """The index of a query, key or position, chosen by number or by its token's text or symbol."""
     if not isinstance(token, str):
-        return as_index(token, kind, count)  # negative ones count from the end
+        return as_index(token, kind, count)  # negative numbers count from the end
     is_from_memory = kind == "key" and result.memory_tokens is not None
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
@@ -152,5 +152,5 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
             f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
         )
     position: int = tokens.find(token)
-    # `find` counts new tokens only; keys also count the cached tokens before them.
+    # `find` numbers the new tokens from 0; keys also count the cached tokens before them.
     return position + (result.tokens_before if kind == "key" else 0)

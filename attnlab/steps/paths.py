@@ -18,15 +18,15 @@ class StepPath:
 
     Attributes
     ----------
-    path : without the index, "blocks.3.attention.heads.5.weights"
-    index : the index as written, "-1"; None without brackets
+    path : the path without the index, "blocks.3.attention.heads.5.weights"
+    index : the index as written, "-1"; None if the path has no brackets
     part : the path of the result that has the step, "blocks.3.attention.heads.5"; "" for the root
     step : the step's name, "weights"
-    layer, head : 3 and 5; None if the path has no such number
+    layer, head : their numbers, 3 and 5; None if the path has no such number, or has a * instead
     """
 
     path: str
-    index: str | None  # its text, since titles and errors show it
+    index: str | None  # a text, since titles and errors show it
     part: str
     step: str
     layer: int | None
@@ -34,22 +34,22 @@ class StepPath:
 
     @property
     def layer_prefix(self) -> str | None:
-        """The start of the layer's paths, "blocks.3.attention.", for a head's path; else None."""
+        """For a path in a head, the start of the layer's paths, "blocks.3.attention."; or None."""
         return None if self.head is None else self.path[: self.path.rindex("heads.")]
 
 
 @lru_cache(maxsize=10_000)  # each access of a step parses its path again
 def parse(path: str) -> StepPath:
-    """Parse a path, which needn't be that of an existing step."""
+    """Parse a path, whether or not a step has it."""
     # "blocks.3.attention.weights[-1]" -> "blocks.3.attention.weights" and "-1".
-    name, index = path, None
+    without_index, index = path, None
     if found := re.fullmatch(r"([^\[\]]+)\[([^\[\]]*)\]", path):
-        name, index = found.groups()
-    part, _, step = name.rpartition(".")
-    words = name.split(".")
-    # A number belongs to the word before it: blocks 3, heads 5.
-    numbers = {kind: int(n) for kind, n in pairwise(words) if re.fullmatch(r"\d{1,9}", n)}
-    return StepPath(name, index, part, step, numbers.get("blocks"), numbers.get("heads"))
+        without_index, index = found.groups()
+    part, _, step = without_index.rpartition(".")
+    # A number belongs to the word before it: blocks 3, heads 5. No model has 10 digits of either.
+    words = pairwise(without_index.split("."))
+    numbers = {kind: int(n) for kind, n in words if re.fullmatch(r"\d{1,9}", n)}
+    return StepPath(without_index, index, part, step, numbers.get("blocks"), numbers.get("heads"))
 
 
 def starred(pattern: str) -> list[str]:
@@ -58,17 +58,17 @@ def starred(pattern: str) -> list[str]:
 
 
 def fill(pattern: str, counts: Mapping[str, int]) -> Iterator[str]:
-    """All paths that a pattern with * stands for; `counts` has the number of blocks and heads."""
+    """Yield a pattern's paths. A * is all blocks or all heads; `counts` says how many there are."""
     template = re.sub(r"(?<=\.)\*(?=\.|$)", "{}", pattern)  # a * between dots, or at the end
     for numbers in product(*(range(counts[kind]) for kind in starred(pattern))):
         yield template.format(*numbers)
 
 
 def parse_index(text: str) -> tuple[Any, ...]:
-    """Convert an index as written, such as "-1" or "..., 2:5", to one for NumPy."""
+    """Convert an index as written, "-1" or "..., 2:5", to a tuple that NumPy can index with."""
     items: list[Any] = []
     try:
-        # The text is never evaluated as code: a path may come from a link or a file.
+        # The text isn't evaluated as Python: a path may come from a link or a file.
         for item in map(str.strip, text.split(",")):
             if item == "...":
                 items.append(...)
@@ -79,9 +79,8 @@ def parse_index(text: str) -> tuple[Any, ...]:
                 items.append(slice(*bounds))
                 items[-1].indices(0)  # raises if the step is 0
     except (TypeError, ValueError):
-        raise InvalidValueError(
-            f"[{quoted(text)[1:-1]}] isn't an index, such as [-1] or [2:5]"
-        ) from None
+        shown = quoted(text)[1:-1]  # without the quotation marks
+        raise InvalidValueError(f"[{shown}] isn't an index, such as [-1] or [2:5]") from None
     return tuple(items)
 
 
@@ -91,10 +90,10 @@ def with_dots(path: str) -> str:
 
 
 def dots_hint(path: str) -> str:
-    """The end of a message about a path with Python indices; "" for others."""
+    """The end of a message about a path with Python indices; "" for other paths."""
     valid = with_dots(path)
     if valid == path:
         return ""
-    is_negative = ".-" in valid  # negative indices can't be written as a path
+    is_negative = ".-" in valid  # a path can't have negative numbers between dots
     example = "such as blocks.0.mid" if is_negative else valid
     return f"; in a path, write numbers between dots, from 0: {example}"

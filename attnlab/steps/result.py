@@ -36,7 +36,7 @@ MAX_SCORES_FOR_REPR = 2**20  # such as 12 heads of 295 tokens
 class Computation(NamedTuple):
     """How a step is computed."""
 
-    # The step's equation, or the function that selects a head's part of a layer's step; None for
+    # The step's equation; the function that selects a head's part of a layer's step; or None for
     # an input
     equation: Callable[..., Any] | None
     # The path and value of each of the equation's parameters, by name
@@ -46,7 +46,7 @@ class Computation(NamedTuple):
 class ReadOnly:
     """Attributes that can't be set or deleted."""
 
-    # Else `head.Q = new` would seem to work, and the scores would still be those of the old Q.
+    # Else `head.Q = new` would seem to work, but the scores would still come from the old Q.
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
@@ -58,9 +58,9 @@ class ReadOnly:
 class Result(ReadOnly, StdoutSafe):
     """The named, read-only steps of one computation; `repr` shows them as a table.
 
-    For the table, steps are computed if the text is short, and those that need all blocks if the
-    model is small; others are shown as "not computed yet". Steps computed for the table aren't
-    kept.
+    The table computes steps only if the text is short, and steps that need all blocks only if the
+    model is small, too. Other steps are shown as "not computed yet". Steps that are computed for
+    the table aren't kept.
 
     Attributes
     ----------
@@ -82,17 +82,17 @@ class Result(ReadOnly, StdoutSafe):
     _parts_of_layer: ClassVar[tuple[str, ...]] = ()
     path: str  # such as "blocks.3.attention"
     _title: str
-    _run: Run  # which has the arrays, and computes those that are missing
+    _run: Run  # has the arrays, and computes missing ones
     _prefix: str  # the path with a dot, such as "blocks.3.attention.", or ""
 
     def __init_subclass__(cls) -> None:
-        # A subclass has its parent's steps, and may declare some of them otherwise.
+        # A subclass has its parent's steps, and may declare some of them anew.
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
         cls.steps = cls.steps | declared
 
     def __init__(self, title: str, run: Run, path: str = "") -> None:
         """Show the steps of a run whose paths start with `path`. The run holds the arrays."""
-        # `vars` goes around __setattr__, which refuses everything.
+        # `vars` bypasses __setattr__, which always raises.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -105,13 +105,13 @@ class Result(ReadOnly, StdoutSafe):
         """The array of a step, or a part of the result, by its path; see `at`."""
         return at(self, path)
 
-    __iter__: ClassVar[None] = None  # else Python would call __getitem__ with 0, 1, 2, ...
+    __iter__: ClassVar[None] = None  # else Python would call __getitem__ with 0, 1, ...
 
     def _ipython_key_completions_(self) -> list[str]:
-        # IPython and Jupyter complete `trace["blo` with these.
+        # IPython and Jupyter complete `trace["blo` with these paths.
         return [*paths_below(self)]
 
-    # Python calls this only for names that aren't found otherwise.
+    # Python calls `__getattr__` only for missing names; the error says where a step is instead.
     if not TYPE_CHECKING:  # so that type checkers report misspelt names
 
         def __getattr__(self, name: str) -> Any:
@@ -166,7 +166,7 @@ class Result(ReadOnly, StdoutSafe):
         return self._with_run(self._run.fork())
 
     def _with_run(self, run: Run) -> Self:
-        """The same view of another run, such as an edited run or a fork."""
+        """The same view of another run, such as an edited one."""
         # `copy` leaves out the parts, which are views of the old run: see `__getstate__`.
         other = copy(self)
         vars(other)["_run"] = run
@@ -183,17 +183,17 @@ class Result(ReadOnly, StdoutSafe):
     def unedited(self, name: str) -> Any:
         """A step as it was before it was edited."""
         if not self.is_edited(name):
-            return getattr(self, name)  # the array that is kept
+            return getattr(self, name)  # the stored array, without a second computation
         return self._run.unedited(self._path_of(name))
 
     def _computation_of(self, name: str) -> Computation:
-        """The equation of a step and the values that it is computed from, for explanations."""
+        """The equation of a step and the steps that it was computed from, for explanations."""
         node = self._run.graph[self._path_of(name)]
         # A head's step without an equation, or of one number, is selected from its layer's step.
         while node.select and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.select, head=node.number, n_head=n_head)
-            # `shared` returns the layer's value unchanged: then the layer's equation is returned.
+            # If `select` returns the layer's whole value, such as the scale, show its equation.
             if select(layer_value) is not layer_value:
                 return Computation(select, {"layer_value": (node.layer_step, layer_value)})
             node = self._run.graph[node.layer_step]  # one step for all heads
@@ -229,7 +229,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description of an input."""
-        # The graph has the formulas of a model's variants, such as exact GELU.
+        # `formulas` has the formulas of a variant, such as exact GELU.
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def _heading_of(self, name: str) -> str:
@@ -239,7 +239,7 @@ class Result(ReadOnly, StdoutSafe):
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         path = self._path_of(name)
-        # A computed step is "name = formula", an input "name: description".
+        # A computed step shows "name = formula", an input "name: description".
         is_given = not {path, self._run.graph[path].layer_step}.isdisjoint(self._run.graph.given)
         equals = " = " if self._step(name).equation and not is_given else Message(": ")
         product = formula.removesuffix(", split into heads")
@@ -266,10 +266,10 @@ class Result(ReadOnly, StdoutSafe):
                 continue
             try:
                 value = getattr(fork, name)
-            except AttnlabError as error:  # show the others
+            except AttnlabError as error:  # the table shows the other steps
                 lines.append((name, axes, "", "", Message("error: {error}", error=error), ""))
                 continue
-            if value is not None:
+            if value is not None:  # None is an optional step that was left out
                 # Batch axes aren't declared: "... H Tq Tk" for several texts.
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
                 lines.append((name, leading + axes, *describe(value)))
@@ -280,7 +280,7 @@ class Result(ReadOnly, StdoutSafe):
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
-    """The part that a step belongs to, and the step's name, given the step's path."""
+    """Return the part that has a step, and the step's name, given the step's path."""
     if isinstance(path, str):
         if hint := dots_hint(path):
             raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
@@ -296,8 +296,8 @@ def step_at(result: Result, path: str) -> tuple[Result, str]:
 def at(result: Result, path: str) -> Any:
     """Return a step's array, or a part, of a result such as a trace, by its path.
 
-    `trace[path]` is the same. A * stands for all blocks, or all heads, whose arrays are stacked. An
-    index at the end is applied to each array before they are stacked.
+    `trace[path]` is the same. A * stands for all blocks or all heads, whose arrays are stacked. An
+    index at the end is applied to each array before stacking.
 
     Examples
     --------
@@ -339,25 +339,25 @@ def at(result: Result, path: str) -> Any:
 
 
 def _stacked(result: Result, path: str) -> AnyArray:
-    """The stacked arrays of a path with at least one *."""
-    above, _, below = f".{path}.".partition(".*.")
+    """Stack the arrays of a path whose first * stands for all blocks, or all heads."""
+    above, _, below = f".{path}.".partition(".*.")  # the outer dots find a * at either end
     numbered = at(result, above[1:]) if above else None  # a part that has numbers, such as blocks
     if not isinstance(numbered, Numbered) or not below:
         raise InvalidValueError(
             f"in {quoted(path)}, * must stand for all blocks or all heads, before a step: "
             "blocks.*.attention.heads.*.weights"
         )
-    # The rest of the path may have another *, which adds an axis after this one.
+    # The rest of the path may have another *, which adds an axis after this axis.
     return stack([at(part, below[:-1]) for part in numbered], path)
 
 
 def stack(steps: list[Any], path: str) -> AnyArray:
-    """Stack arrays of steps, which must have the same shape; `path` is for the message."""
+    """Stack the arrays of one path in several results; raise unless they have one shape."""
     shapes = {np.shape(x) if isinstance(x, np.ndarray | float | int) else None for x in steps}
     if len(shapes) > 1 or None in shapes:
         raise InvalidValueError(
-            f"{quoted(path)} can't be stacked: its arrays differ in shape, or it isn't a step. For "
-            "texts of different lengths, give one position, such as 'blocks.0.output[-1]'"
+            f"{quoted(path)} can't be stacked: its values aren't arrays of one shape. Give a step "
+            "of texts of one length, or one position, such as 'blocks.0.output[-1]'"
         )
     return read_only(np.stack(steps))
 
@@ -398,10 +398,10 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
             say("{n} of {size} True", n=np.count_nonzero(value), size=value.size),
             "",
         )
-    # Before the range: with NaN, minimum and maximum would be NaN.
+    # This comes before the range: with NaN, minimum and maximum would be NaN.
     if np.isnan(value).any():
         return shape, dtype, f"{np.count_nonzero(np.isnan(value))} NaN", ""
-    # masked_scores contain -inf, which would hide the range of the others.
+    # masked_scores contain -inf, which would hide the range of the other scores.
     finite = value[np.isfinite(value)]
     span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "no finite number"
     return shape, dtype, span, str(np.count_nonzero(np.isneginf(value)) or "")

@@ -1,11 +1,11 @@
 """One computation over a graph: each step is computed on first access, then kept.
 
     ids ─> ... ─> Q ─> scores ─> weights ─> ...     a run
-                        scores' ─> weights' ─> ...  a run that changes it: only the changed steps
+                        scores' ─> weights' ─> ...  a run that changes scores and what follows
 
-Edits (`forward.edits`), other equations (`checking.replaced`), the later rows of a text
-(`forward.slices`) and gradients (`analysis.gradients`) are runs that change another one, their
-base. All steps that the change doesn't affect are the base's.
+Edits (`forward.edits`), replaced equations (`checking.replaced`), the later rows of a text
+(`forward.slices`) and gradients (`analysis.gradients`) are runs that change another run, their
+base. The base computes and keeps all steps that the change doesn't affect.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from attnlab.support.parts import read_only
 
 @dataclass(eq=False, repr=False)
 class Run:
-    """One computation: the arrays computed so far, by path, and how to compute the others.
+    """One computation: the arrays computed so far, by path, and how to compute other arrays.
 
-    It has no locks. If several threads access a step at once, each computes it, with identical
-    results, and the first one's array is kept.
+    A run has no locks. If several threads access a step at once, each computes it, with identical
+    results, and the first thread's array is kept.
     """
 
     graph: Graph
@@ -60,13 +60,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self._depends = dict.fromkeys(self.changed, True)
-        # Users get these very arrays, and a change would contradict the steps after them.
+        # Users get these arrays, not copies: a changed array would contradict the steps after it.
         for value in self.values.values():
             read_only(value)
 
     @classmethod
     def like(cls, run: Run, **attributes: Any) -> Self:
-        """A new run without steps and base, which shares all else except the given attributes."""
+        """A run without computed steps that is like another run, except for some attributes."""
         shared = {f.name: getattr(run, f.name) for f in fields(Run) if f.init}
         own: dict[str, Any] = {
             "values": {},
@@ -78,7 +78,7 @@ class Run:
 
     @classmethod
     def changing(cls, base: Run, changed: Iterable[str] = (), **attributes: Any) -> Self:
-        """A run that computes the `changed` steps in another way than its base."""
+        """A run that computes some steps differently from its base."""
         return cls.like(base, base=base, changed=frozenset(changed), **attributes)
 
     def fork(self, **attributes: Any) -> Self:
@@ -99,7 +99,7 @@ class Run:
         values = dict(self.values)  # a copy, since other threads may be adding steps
 
         def is_view(path: str) -> bool:
-            """Whether a step is a view of another one, or of a parameter."""
+            """Whether a step is a view of another step, or of a parameter."""
             node = self.graph[path]
             return node.step.view or node.always_select or node.layer_step in values
 
@@ -119,10 +119,10 @@ class Run:
 
     def unedited(self, path: str) -> Any:
         """A step as it was before it was edited."""
-        return self.value(path)  # a run without edits; see `EditedRun`
+        return self.value(path)  # only an `EditedRun` has edits
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        """The edits that change a step, as (path, edit), the last one first."""
+        """Pairs of a path and an edit that changes a step; the last edit comes first."""
         return []
 
     @property
@@ -133,16 +133,16 @@ class Run:
         """Whether a step is changed in this run, or computed from a changed step."""
         if path not in self._depends:
             node = self.graph[path]
-            if node.step.after_blocks:  # begin with the first block, to limit recursion
+            if node.step.after_blocks:  # visit blocks in order, to limit recursion
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
-            # The recursion ends at inputs, and visits each step once, since answers are kept.
+            # This recurses towards the inputs. Each step is visited once, since answers are kept.
             self._depends[path] = any(map(self.depends, node.inputs))
         return self._depends[path]
 
     def owner(self, path: str) -> Run:
-        """The run that computes a step and keeps it: the earliest one with the same result."""
-        # With an edit of layer 11, the base has layers 0 to 10, and may have computed them already.
+        """The run that computes a step and keeps it: the earliest run with the same result."""
+        # If layer 11 is edited, the base computes layers 0 to 10, and may already have done so.
         run: Run = self
         while run.base is not None and not run.depends(path):
             run = run.base
@@ -160,7 +160,7 @@ class Run:
         try:
             with run.errstate():
                 return run._store(path)
-        except OutOfMemoryError:  # from an earlier step, which the message already names
+        except OutOfMemoryError:  # an earlier step raised this, and the message names it
             raise
         except MemoryError as error:  # NumPy's message says how large the array would be
             raise OutOfMemoryError(
@@ -173,17 +173,17 @@ class Run:
         mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
         return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
-    # The methods below are called by `value`, within `errstate`: `_stored` keeps a step that it
-    # computes, `_input` keeps it unless it is transient, `compute` doesn't keep it.
+    # The methods below call each other within `errstate`, for the steps that a step needs:
+    # `_stored` keeps a step, `_input` keeps it unless it is transient, `compute` only computes it.
 
     def _stored(self, path: str) -> Any:
-        """A step, which is computed and kept if it isn't stored yet."""
+        """Return a step, which is computed and kept unless it is stored already."""
         run = self.owner(path)
         return run.values[path] if path in run.values else run._store(path)
 
     def _input(self, path: str) -> Any:
-        """A step that another step needs; a transient one isn't kept."""
-        run = self if self.base is None else self.owner(path)  # faster than `owner` without a base
+        """Return a step that another step needs; a transient step isn't kept."""
+        run = self if self.base is None else self.owner(path)  # a shortcut: this is called often
         if path in run.values:
             return run.values[path]
         node = run.graph[path]
@@ -192,16 +192,16 @@ class Run:
     def _store(self, path: str) -> Any:
         node = self.graph[path]
         self._compute_first(path, node)
-        value = self.compute(path, node)
+        value = self.compute(path, node)  # this computes the steps that it needs in the same way
         if node.is_input and self.base is None:
-            return value  # an unchanged parameter, which the model keeps
-        # If another thread was faster, setdefault returns its array, so that all users see one.
+            return value  # a parameter that no run changes, which the model already keeps
+        # setdefault: if another thread was faster, all users get that thread's array.
         return self.values.setdefault(path, read_only(value))
 
     def _compute_first(self, path: str, node: Node) -> None:
-        """Compute the blocks before a step in order, so that no block recurses into the others."""
+        """Run the blocks before a step in order, since each would recurse into the one before."""
         if node.step.after_blocks:
-            # Start after the last block that is stored.
+            # Go back to the last block that has run, or to the embedding.
             start = node.number
             while start and not self.is_stored(f"blocks.{start - 1}.output"):
                 start -= 1
@@ -209,8 +209,8 @@ class Run:
                 self._stored(f"blocks.{layer}.output")
 
     def compute(self, path: str, node: Node) -> Any:
-        """Compute a step from those that it needs."""
-        # In one text of several, or the later rows of a text, most steps are slices of other runs.
+        """Compute a step from the steps that it needs."""
+        # A run of one of several texts, or of the later rows of a text, slices another run's steps.
         if self.elsewhere is not None and (value := self.elsewhere(self, path, node)) is not None:
             return value
         step = node.step
@@ -219,22 +219,22 @@ class Run:
             if layer_value is None:  # an optional step, such as a bias
                 return None
             return node.part_of(layer_value, self._input(node.n_head))
-        if step.equation is identity:  # two names for one array
+        if step.equation is identity:  # the step is an alias of another step
             return self._stored(node.needs[0])
-        if step.equation is None:  # inputs are in `values`, so this is a parameter
-            if step.optional:  # an input that was left out
+        if step.equation is None:  # the callers return inputs, so this is a parameter
+            if step.optional:  # or else an input that was left out
                 return None
-            if self.read_parameter is None:  # as in the result of `attention(Q, K, V)`
+            if self.read_parameter is None:  # the result of `attention(Q, K, V)` has no model
                 raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
         # For Q, K and V, one product with W_Q, W_K and W_V side by side is faster than three.
         if step.joint is not None:
             try:
                 return self._joint(path, step)
-            except FloatingPointError:  # perhaps of another joint step: compute this one alone
+            except FloatingPointError:  # perhaps another step overflowed: try this one alone below
                 pass
         if step.fast is not None and self._is_fast(path):
-            # It doesn't compute the T x T steps, but uses those that are stored.
+            # The fast equation skips the T x T steps, but uses those that are already computed.
             needed = {
                 name: self._input(need)
                 for name, need, if_stored in node.fast_needs
@@ -242,10 +242,10 @@ class Run:
             }
             equation = partial(step.fast, **needed)
         else:
-            # All numbers come from here: a function of `attnlab.equations`, called with its needs.
+            # All numbers come from here: an equation of `attnlab.equations` is called.
             equation = partial(step.equation, *map(self._input, node.needs))
         value = self._call(path, equation)
-        # A few steps are checked, not all: NaN and infinity remain in all later steps.
+        # Few steps need this check, since NaN and infinity spread to the steps that follow.
         if step.finite and self.strict and not is_finite(value):
             raise self._overflow_error(path)
         return value
@@ -253,25 +253,25 @@ class Run:
     def _joint(self, path: str, step: Any) -> Any:
         """A step that is computed together with others, such as Q with K and V.
 
-        `step.joint` returns a function for each of these steps. `_ready` keeps the other functions.
+        `step.joint` returns a function for each step. `_ready` keeps the other steps' functions.
         """
         prefix = path.removesuffix(step.name)
-        # The function is removed, since it would only hold memory once the step is kept.
-        if (take := self._ready.pop(path, None)) is None:
+        # `pop`: once a step is kept, its function would only hold memory.
+        if (get_step := self._ready.pop(path, None)) is None:
             needed = {name: self._input(prefix + name) for name in parameters_of(step.joint)}
             functions = {prefix + name: f for name, f in step.joint(**needed).items()}
-            take = functions.pop(path)
+            get_step = functions.pop(path)
             self._ready |= functions
-        return take()
+        return get_step()
 
     def _call(self, path: str, equation: Callable[[], Any]) -> Any:
-        """Call a step's equation; an error names the step where an overflow began."""
+        """Call a step's equation; if it overflows, name the step where the overflow began."""
         try:
             return equation()
         except FloatingPointError as error:
             if "matmul" not in str(error):
                 raise self._overflow_error(path) from None
-            with np.errstate(all="ignore"):  # some BLAS libraries set the flag without overflow
+            with np.errstate(all="ignore"):  # some BLAS libraries report overflow wrongly
                 value = equation()
             if not is_finite(value):
                 raise self._overflow_error(path) from None
@@ -279,8 +279,8 @@ class Run:
 
     def _selects_from_layer(self, node: Node) -> bool:
         """Whether a head's step is cut from its layer's step, rather than computed for the head."""
-        # In a long text, a head costs less than its layer, unless the layer's step is stored. A
-        # head that is computed alone would also miss a change of the layer's step.
+        # In a long text, computing a head alone costs less than its layer, unless the layer's step
+        # is stored. A head computed alone would miss changes of the layer's step.
         return (
             node.always_select
             or not self.is_long
@@ -291,7 +291,7 @@ class Run:
 
     def _is_fast(self, path: str) -> bool:
         """Whether a step uses its fast equation."""
-        # If scores are changed, fast weights, computed from Q and K, would miss the change.
+        # The fast equation of weights uses Q and K: it would miss a change of the scores.
         return self.is_long and not any(
             step in self.changed or self.graph[step].layer_step in self.changed
             for step in (self._skipped_steps(path) if self.changed else ())
@@ -300,7 +300,7 @@ class Run:
     def _skipped_steps(self, path: str) -> Iterator[str]:
         """The steps that the fast equation of a step skips."""
         node = self.graph[path]
-        needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
+        needs = {need for _, need, if_stored in node.fast_needs if not if_stored}
         # Walk back from the equation's needs to the needs of the fast equation.
         queue = [*node.needs]
         while queue:
@@ -311,21 +311,21 @@ class Run:
 
     def _overflow_error(self, path: str) -> InvalidValueError:
         """An error that names the first step with NaN or infinite numbers."""
-        # This fork doesn't raise, so that it can compute the steps up to the overflow.
+        # A fork that ignores overflow can compute the infinite steps.
         lenient = self.fork()
         lenient.strict = False
 
         def infinite_need(path: str) -> str | None:
-            """The first step that this one needs and that isn't finite."""
+            """The first step that a step needs and that isn't finite."""
             for need in self.graph[path].needs:
                 # masked_scores contain -inf on purpose; what matters is whether scores are finite.
-                is_right = self.graph[need].step.infinite
-                found = infinite_need(need) if is_right else need
+                may_be_infinite = self.graph[need].step.infinite
+                found = infinite_need(need) if may_be_infinite else need
                 if found is not None and not is_finite(lenient.value(found)):
                     return found
             return None
 
-        # Walk back from the step where it was noticed to the first step that isn't finite.
+        # Walk back from the step where overflow was noticed to the first step that isn't finite.
         while (need := infinite_need(path)) is not None:
             path = need
         if self.graph[path].step.equation in (None, identity):  # an input
@@ -335,7 +335,7 @@ class Run:
 
 def overflow_error(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
     """An error for numbers that are too large."""
-    advice = "; float64 may hold them" if dtype == np.float32 else ""  # up to 1e308, not 3e38
+    advice = "; float64 may hold them" if dtype == np.float32 else ""  # float64 has a larger range
     return InvalidValueError(
         f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
     )
@@ -345,5 +345,5 @@ def is_finite(value: Any) -> bool:
     """Whether a value has no NaN and no infinity."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return True
-    # NaN and infinity show in the extremes: no array of booleans is needed.
+    # The extremes show NaN and infinity, so no array of booleans is needed.
     return not value.size or bool(np.isfinite(value.max()) and np.isfinite(value.min()))

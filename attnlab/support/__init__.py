@@ -1,8 +1,8 @@
 """Utilities that don't depend on GPT-2.
 
-`checks` (of arguments), `files` (atomic writes), `formats` (of checkpoint files), `tables`,
-`document` (of a result), `markup` (HTML for notebooks), `console` (encodings, pipes, progress),
-`names` (paths with Python indices), `blas` (threads of matrix products), `messages` (that can be
-translated), `language` (the user's), `parts` (of results), `scale` and `colours` (of numbers),
-`sink` (attention on the first token).
+`checks` checks arguments. `files` reads and writes files; `formats` recognises unsupported ones.
+`tables` and `document` print results, and `markup` makes HTML for notebooks. `console` has pipes
+and progress bars. `messages` can be translated to the user's `language`. `parts` are parts of
+results, `scale` and `colours` are for heatmaps, `blas` limits threads, `sink` is about attention
+sinks.
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-# Directories of shared libraries in NumPy's wheels, for Linux and Windows, and for macOS.
+# Directories of shared libraries in NumPy's wheels: for Linux and Windows, and for macOS.
 DIRECTORIES = ("../numpy.libs", ".dylibs")
 
 
@@ -28,7 +28,7 @@ def _function(name: str) -> Callable[..., Any] | None:
     for file in files:
         library = ctypes.CDLL(str(file))
         for prefix, suffix in product(("scipy_openblas", "openblas"), ("64_", "_64", "")):
-            symbol = getattr(library, f"{prefix}_{name}{suffix}", None)
+            symbol = getattr(library, f"{prefix}_{name}{suffix}", None)  # builds differ in names
             if symbol is not None:
                 return symbol
     return None

@@ -1,4 +1,4 @@
-"""Checks of arguments."""
+"""Check and convert arguments; `name` is always the argument's name in error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnlab.errors import (
     quoted,
 )
 
-# Bytes, which NumPy would take for numbers from 0 to 255.
+# Types of bytes, which NumPy would read as numbers from 0 to 255.
 RAW_BYTES = (bytes, bytearray, memoryview)
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
@@ -35,7 +35,7 @@ def as_numpy(values: Any) -> AnyArray:
     for method in ("detach", "cpu"):
         if callable(attribute(values, method)):
             values = getattr(values, method)()
-    if str(attribute(values, "dtype")) == "torch.bfloat16":  # NumPy doesn't have it
+    if str(attribute(values, "dtype")) == "torch.bfloat16":  # NumPy has no such dtype
         values = values.float()
     return np.asarray(values)
 
@@ -47,7 +47,7 @@ def is_masked_array(value: object) -> bool:
 
 
 def as_array(values: Any, name: str) -> AnyArray:
-    """Convert to a NumPy array; `name` is for error messages."""
+    """Convert to a NumPy array."""
     if is_masked_array(values) and np.ma.is_masked(values):
         raise InvalidTypeError(f"{name} has masked cells. Fill them, such as with x.filled(0)")
     if isinstance(values, RAW_BYTES):
@@ -93,7 +93,7 @@ def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
 
 @contextmanager
 def of_one(name: str) -> Iterator[None]:
-    """Say in errors which of several things they are about, such as “text 2”."""
+    """Put a name, such as “text 2”, before the messages of errors."""
     try:
         yield
     except AttnlabError as error:
@@ -132,11 +132,9 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
-    # The default of `most`, sys.maxsize, is mentioned only if the number is larger.
+    # By default `most` is sys.maxsize, which is mentioned only if the number is larger.
     mentions_most = most < sys.maxsize or (is_integer(number) and number > most)
-    bounds = f"from {least} to {most}"
-    if not mentions_most:
-        bounds = f"of at least {least}"
+    bounds = f"from {least} to {most}" if mentions_most else f"of at least {least}"
     raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
 
 
@@ -145,7 +143,7 @@ def as_float(
 ) -> float:
     """Convert to a finite float of at least `least`, if given, and at most `most`."""
     number = as_number(value)
-    is_in_range = is_real(number) and abs(number) <= most  # false for NaN
+    is_in_range = is_real(number) and abs(number) <= most  # NaN isn't in range
     if not is_in_range or (least is not None and number < least):
         wanted = "a finite number"
         if most < sys.float_info.max:
@@ -173,7 +171,7 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
 
 
 def check_kind(value: object, expected_type: type, name: str, expected: str = "") -> None:
-    """Raise unless a value has a type; `expected` names it in the message, such as "a dict"."""
+    """Raise unless a value is an instance of a class; `expected` names it, such as "a dict"."""
     if not isinstance(value, expected_type):
         type_name = expected_type.__name__
         is_plural = type_name.endswith("s")  # such as Parameters
@@ -188,7 +186,7 @@ def check_shape(array: AnyArray, shape: tuple[int, ...], name: str, meaning: str
 
 
 def check_choice(value: object, choices: Iterable[str | None], name: str) -> None:
-    """Raise unless a value is one of the choices."""
+    """Raise unless a value is one of the choices, which are strings or None."""
     choices = tuple(choices)
     if not isinstance(value, str | None) or value not in choices:
         raise InvalidValueError(
@@ -206,7 +204,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     """Turn allocation failures into an AttnlabError."""
     try:
         yield
-    except (MemoryError, ValueError, OverflowError):  # larger than memory, or than any address
+    except (MemoryError, ValueError, OverflowError):  # NumPy raises all of them for huge shapes
         raise OutOfMemoryError(f"not enough memory for {purpose}") from None
 
 
@@ -215,8 +213,8 @@ def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     is_torch = type(dtype).__module__ == "torch"
     name = str(dtype).removeprefix("torch.") if is_torch else dtype
     try:
-        converted = np.dtype(object if name is None else name)  # NumPy turns None into float64
-    except Exception:  # NumPy raises various types
+        converted = np.dtype(object if name is None else name)  # np.dtype(None) is float64
+    except Exception:  # NumPy raises errors of various types
         converted = np.dtype(object)
     if converted not in (np.float32, np.float64):
         raise InvalidValueError(f"dtype must be float32 or float64; got {quoted(dtype)}")
@@ -233,18 +231,19 @@ def check_seed(rng: object) -> None:
 
 
 def as_index(index: Any, kind: str, count: int) -> int:
-    """An index from 0 to count - 1; negative ones count from the end."""
+    """Convert to an index from 0 to count - 1; negative indices count from the end."""
     index = as_number(index)
     if not is_integer(index):
         raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
     if not -count <= index < count:
-        kinds, last = {"query": "queries", "axis": "axes"}.get(kind, f"{kind}s"), count - 1
-        raise OutOfRangeError(f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {last}")
+        kinds = {"query": "queries", "axis": "axes"}.get(kind, f"{kind}s")
+        bounds = f"{kinds} are 0 to {count - 1}"
+        raise OutOfRangeError(f"{kind} {quoted(index)} is out of range; {bounds}")
     return int(index) % count
 
 
 def query_without_keys(visible: AnyArray) -> str:
-    """The index of the first query without visible keys, such as "0, 3"; "" if there is none."""
+    """The index of the first query whose keys are all hidden, such as "0, 3"; "" without one."""
     without_keys = np.argwhere(~visible.any(axis=-1))
     return ", ".join(map(str, without_keys[0])) if len(without_keys) else ""
 

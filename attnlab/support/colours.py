@@ -1,6 +1,6 @@
-"""The colours of every view: blue below zero, orange above.
+"""The colours of every view: blue for numbers below zero, orange for numbers above.
 
-Colour-blind readers can tell them apart. Lightness shows a number's magnitude.
+Colour-blind readers can tell blue and orange apart. Lightness shows a number's magnitude.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from attnlab.support.scale import SHADES
 class Theme(NamedTuple):
     """Colours as #rrggbb."""
 
-    paper: str  # background
-    ink: str
+    paper: str  # the background
+    ink: str  # text
     faint: str  # secondary text
-    negative: str  # the strongest colour of negative numbers; then of zero, of positive numbers
-    zero: str
-    positive: str
+    negative: str  # one end of the palette
+    zero: str  # the middle of the palette
+    positive: str  # the other end
     masked: str  # stripes over masked cells
 
     @cache  # noqa: B019 (there are two themes)
     def palette(self) -> tuple[str, ...]:
         """The colours from negative through zero to positive, see `scale.palette_index`."""
         below, above = (shades(self, end) for end in (self.negative, self.positive))
-        return (*below[:0:-1], *above)
+        return (*below[:0:-1], *above)  # both start at zero, which is left out once
 
     def as_data(self) -> dict[str, str]:
         """The palette for the page."""
@@ -40,7 +40,7 @@ BLACK, WHITE = "#000000", "#ffffff"
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever has more contrast. Source: WCAG 2.2, contrast ratio."""
+    """Black or white, whichever has more contrast to a colour, by WCAG 2.2's contrast ratio."""
     coded = (level / 255 for level in levels(colour))
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
     luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b
@@ -49,9 +49,9 @@ def ink_on(colour: str) -> str:
 
 def shades(theme: Theme, end: str) -> list[str]:
     """Colours from the middle of the palette to `end`, in equal steps of red, green and blue."""
-    first, last = levels(theme.zero), levels(end)
+    channels = [*zip(levels(theme.zero), levels(end), strict=True)]
     return [
-        "#" + bytes(round(a + (b - a) * n / SHADES) for a, b in zip(first, last, strict=True)).hex()
+        "#" + bytes(round(first + (last - first) * n / SHADES) for first, last in channels).hex()
         for n in range(SHADES + 1)
     ]
 

@@ -1,6 +1,6 @@
-"""Output of programs: any encoding, closed pipes, Ctrl-C, progress bars.
+"""Output of programs: encodings, closed pipes, Ctrl-C and progress bars.
 
-Only programs change stdout (the command, chapters), never the library.
+Only programs (the command and chapters) change stdout; the library never does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from attnlab.errors import AttnlabError
 from attnlab.support.checks import as_flag
 from attnlab.support.messages import say
 
-# Exit statuses as a shell reports them: 128 + the signal's number, for SIGPIPE and SIGINT.
+# Exit statuses as a shell reports them: 128 + the signal's number, of SIGPIPE and of SIGINT.
 CLOSED_PIPE, INTERRUPTED = 141, 130
 
 
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    The status is 2 after an `AttnlabError` or if the output's disk is full, and 130 after Ctrl-C;
-    each is reported on stderr. It is 141 if the output pipe is closed.
+    The status is 2 after an `AttnlabError` or if the output's disk is full, and 130 after Ctrl-C.
+    These are reported on stderr. If the output pipe is closed, the status is 141.
     """
     _escape_unencodable()
     try:
@@ -74,8 +74,8 @@ def prepare_script(language: str = "en") -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed. In notebooks, stdout is left unchanged. What the library prints is in the script's
-    `language`, even if the user's language is another one.
+    closed. In notebooks, stdout is left unchanged. The library prints in the script's `language`,
+    whatever the user's language is: all output of a script is in one language.
     """
     os.environ["ATTNLAB_LANGUAGE"] = language
     if sys.stdout is sys.__stdout__:
@@ -101,7 +101,7 @@ def is_watched() -> bool:
 
 
 def show_in_browser(url: str) -> None:
-    """Open a page in the browser; if there is none, say so."""
+    """Open a page in the browser; print a message if there is no browser."""
     import webbrowser  # imported late, so that `import attnlab` is quick
 
     if not webbrowser.open(url):
@@ -109,7 +109,7 @@ def show_in_browser(url: str) -> None:
 
 
 def progress_bar(progress: bool, **settings: Any) -> Any:
-    """A progress bar on stderr, if wanted."""
+    """A progress bar on stderr, which is hidden unless `progress` is True."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # notebook widgets are optional
         from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]

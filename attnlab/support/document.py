@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class Document(StdoutSafe):
     """An object that is printed as headings, tables and paragraphs.
 
-    A subclass declares its numbers once, as columns: `to_dataframe` returns them, and `listed`
+    A document declares its numbers once, as columns. Its data frame has these columns, and `listed`
     prints them.
     """
 
-    # The printed form of columns. A subclass without its own `_data` lists all columns here.
+    # Formats and headings by column; they name the columns unless a document overrides `_data`.
     _shown: ClassVar[Mapping[str, Format]] = NOTHING
 
     def pieces(self) -> Iterator[str | Table]:
@@ -39,7 +39,7 @@ class Document(StdoutSafe):
         yield listed(self._data(), self._shown)
 
     def _data(self) -> Columns:
-        """The columns of the data frame: attributes of the rows, unless a subclass has others."""
+        """The columns of the data frame, by default attributes of `_records`."""
         return {name: [getattr(row, name) for row in self._records()] for name in self._shown}
 
     def _records(self) -> Any:
@@ -73,7 +73,7 @@ def frame_of(columns: Columns, title: str) -> DataFrame:
     def series(values: Any) -> Any:
         if isinstance(values, np.ndarray):
             return values
-        if None in values:  # integers, or None, such as the head number of an MLP
+        if None in values:  # integers, such as numbers of heads, which an MLP doesn't have
             return pd.array([*values], "Int64")
         return [f"{value}" if isinstance(value, str) else value for value in values]
 

@@ -55,7 +55,7 @@ def as_path(path: FilePath, name: str = "path") -> Path:
 
 @contextlib.contextmanager
 def reading(file: Path, error_type: type[AttnlabError]) -> Iterator[None]:
-    """Turn the system's errors into an AttnlabError; a MissingFileError if there is no file."""
+    """Turn the system's errors into `error_type`, or a MissingFileError if there is no file."""
     try:
         yield
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def read_json(path: FilePath, error_type: type[AttnlabError]) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -> dict[str, Any]:
-    """Parse one JSON object in UTF-8; `source` says in errors where it comes from.
+    """Parse one JSON object in UTF-8; `source` says in errors where the object comes from.
 
     NaN and Infinity are accepted, as in `json.loads`. Callers check the values that they use.
     """
@@ -131,9 +131,9 @@ def make_directory(path: FilePath) -> None:
 
 
 def check_writable(path: FilePath) -> Path:
-    """Check that a file can be written, and return its path with symbolic links resolved.
+    """Raise if a file can't be written, before long work; return its path without symbolic links.
 
-    It is called before long work. Only writing shows whether there is enough space.
+    Whether there is enough space isn't checked.
     """
     file = as_path(path)
     target = Path(os.path.realpath(file))
@@ -156,7 +156,7 @@ def write_atomically(path: FilePath, content: bytes) -> None:
     file = as_path(path)
     target = check_writable(file)
     try:
-        # The temporary name is independent of the target's, which may have the maximum length.
+        # The name isn't made from the target's, which may already have the maximum length.
         temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
         try:
             with open(temporary, "xb") as stream:
@@ -166,7 +166,7 @@ def write_atomically(path: FilePath, content: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, target)
-        except BaseException:  # includes Ctrl-C
+        except BaseException:  # Ctrl-C, too
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:

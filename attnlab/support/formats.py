@@ -24,7 +24,7 @@ def conversion_command(imports: str, model: str, tokenizer: str) -> str:
 
     Parameters
     ----------
-    imports : more imports, as the end of an import statement
+    imports : the end of an import statement, with more imports
     model : the expression that loads the model
     tokenizer : the name or directory of the tokenizer
     """
@@ -53,7 +53,7 @@ HOW_TO_MERGE = (
     )
 )
 
-# Patterns of file names and descriptions of such files, most specific first.
+# Patterns of file names and descriptions of such files; the most specific pattern comes first.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
@@ -87,7 +87,7 @@ FORMATS = (
 
 
 def describe_unsupported(names: Iterable[str]) -> str:
-    """Describe the first file in an unsupported format, and how to convert it; "" if none is."""
+    """Describe the first file in an unsupported format and how to convert it; "" if none exists."""
     names = sorted(names)
     for pattern, description in FORMATS:
         for name in names:
@@ -122,8 +122,8 @@ def check_no_adapter(directory: Path) -> None:
 
 
 def model_directory(directory: Path) -> Path:
-    """The directory of a model: this one, or the only one below it, as in the hub's cache."""
-    check_no_adapter(directory)  # an adapter's directory may have no config
+    """The directory with a model's files: `directory`, or the only such directory below it."""
+    check_no_adapter(directory)  # checked first, since an adapter may have no config
     inner = _directory_with_config(directory)
     check_no_adapter(inner)
     return inner
@@ -136,11 +136,9 @@ def _directory_with_config(directory: Path) -> Path:
         names = os.listdir(directory)
     except OSError as error:
         raise MissingFileError(f"{directory} can't be read: {reason_of(error)}") from None
-    inside = [
-        file.parent
-        for level in ("*", "snapshots/*")
-        for file in directory.glob(f"{level}/{CONFIG}")
-    ]
+    # In the hub's cache, a model is in a directory of snapshots.
+    levels = ("*", "snapshots/*")
+    inside = [file.parent for level in levels for file in directory.glob(f"{level}/{CONFIG}")]
     if len(inside) == 1:
         return inside[0]
     if inside:
@@ -155,7 +153,7 @@ def _directory_with_config(directory: Path) -> Path:
 
 
 def list_names(names: Collection[str]) -> str:
-    """The first names, and the number of others."""
+    """List the first names, and the number of other names."""
     first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
     rest = len(names) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")

@@ -11,7 +11,7 @@ from attnlab.support.checks import check_choice
 
 LANGUAGES = ENGLISH, CHINESE = "en", "zh"
 
-# The first variable that is set determines the language; if none is, the locale does.
+# The first variable that is set determines the language; if no variable is set, the locale does.
 VARIABLES = ("ATTNLAB_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
@@ -42,10 +42,10 @@ def language_of(language: str | None = None) -> str:
 
 
 def language_option(arguments: Sequence[str] | None = None) -> str | None:
-    """The language that `--lang` names among a program's arguments, by default the command line's.
+    """The language after `--lang` in a program's arguments, by default those of the command line.
 
-    It is read before the program's parser is made, because the parser's help is in that language.
-    None without the option, or if it isn't a language, which the parser then reports.
+    It is read before the program's parser is made, because the parser's help is in this language.
+    It is None without the option, or if the language is invalid, which the parser then reports.
     """
     import argparse  # imported late: only programs need it
 
@@ -57,8 +57,8 @@ def language_option(arguments: Sequence[str] | None = None) -> str | None:
 
 def _locale() -> str:
     """The locale's name if no variable is set, as on Windows."""
-    import locale  # imported late: it is slow to load, and rarely needed
+    import locale  # here, since it is slow and rarely needed
 
-    with suppress(ValueError):  # a locale unknown to Python
+    with suppress(ValueError):  # Python may not know the locale
         return locale.getlocale()[0] or ""
     return ""

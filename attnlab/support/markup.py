@@ -14,10 +14,10 @@ from attnlab.support.colours import DARK, LIGHT, Theme
 from attnlab.support.messages import say
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide, label, printable
 
-# The most rows of a table.
+# The maximum number of rows of a table.
 ROWS_SHOWN = 64
 
-# The most characters of a token in a tooltip.
+# The maximum number of characters of a token in a tooltip.
 TOOLTIP_LENGTH = 120
 
 
@@ -27,12 +27,12 @@ def _variables(theme: Theme) -> str:
 
 def _dark_css(selector: str) -> str:
     """CSS for dark pages, matched by `selector`; it overrides inline colours, which are light."""
-    # An element's dark background is its variable --d; its dark ink is --i.
+    # For dark pages, an element has its background as the variable --d, or its ink as --i.
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
         f"{selector} .attnlab [style*='--i']{{color:var(--i)!important}}"
-        # Pictures are light: they are inverted, and each hue is then turned back.
+        # Pictures are light. `invert` makes white black, and the rotation restores each hue.
         f"{selector} .attnlab img{{filter:invert(1) hue-rotate(180deg);{_variables(LIGHT)}}}"
     )
 
@@ -73,7 +73,7 @@ def piece(part: str | Table) -> str:
     escaped = escape("\n".join(map(printable, say(part).splitlines())))
     if isinstance(part, Paragraph):
         return f"<div class=faint>{escaped}</div>"
-    # Lines that begin with spaces are aligned below others.
+    # Lines that begin with spaces are aligned with lines above them.
     return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
 
 

@@ -1,4 +1,4 @@
-"""Messages that keep their template and values, so that `support/zh.po` can translate them."""
+"""Messages that keep their template and values; `support/zh.po` has their Chinese."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Message(str):
     In an f-string, such as an error message, it stays in English.
     """
 
-    template: str  # English text with {names}; a Message instead is copied
-    values: dict[str, object]  # by the name in braces; values that are messages are translated
+    template: str  # an English text with {names}
+    values: dict[str, object]  # values by these names; values that are messages are translated too
 
     def __new__(cls, template: str, **values: object) -> Message:
-        english = {  # `str.__str__`, since `str` would translate messages
+        english = {  # `str.__str__`, since `str(value)` would translate messages
             name: str.__str__(value) if isinstance(value, str) else value
             for name, value in values.items()
         }
@@ -39,7 +39,7 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
-# Counts of something, in the singular and in the plural.
+# Numbers of things, for one and for several.
 COUNTED = {
     "token": ("{count} token", "{count} tokens"),
     "layer": ("{count} layer", "{count} layers"),
@@ -50,13 +50,13 @@ COUNTED = {
 
 
 def counted(count: int | str, noun: str) -> Message:
-    """A count of something in `COUNTED`, such as "1 token"."""
+    """A number of things in `COUNTED`, such as "1 token"."""
     one, several = COUNTED[noun]
     return Message(one if str(count) == "1" else several, count=count)
 
 
 def joined(*sentences: Message) -> Message:
-    """Several sentences as one message; the template's translation decides about spaces between."""
+    """Join sentences to one message, with a space between them if the language has spaces."""
     first, *others = sentences
     for second in others:
         first = Message("{first} {second}", first=first, second=second)
@@ -64,9 +64,9 @@ def joined(*sentences: Message) -> Message:
 
 
 def message_as_data(text: str) -> Any:
-    """A text as JSON, for a page that translates it.
+    """A text as JSON, which a page translates to its own language.
 
-    A message becomes [template, values], where a value that is a message becomes such a list too.
+    A message becomes [template, values], in which a value that is a message is such a list, too.
     """
     if not isinstance(text, Message):
         return text
@@ -85,7 +85,7 @@ def translations() -> Mapping[str, str]:
         "".join(map(ast.literal_eval, re.findall(r'".*"', part)))
         for part in re.split(r"^(?:msgid|msgstr)", source, flags=re.M)[1:]
     ]
-    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first is the file's header
+    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first pair is the file's header
     return dict(pairs)
 
 
@@ -95,8 +95,8 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     if isinstance(text, Message):
         values, text = text.values, text.template
     translated = translations().get(text, text) if language == CHINESE else text
-    said = {
+    said_values = {
         name: say(value, language) if isinstance(value, Message) else value
         for name, value in values.items()
     }
-    return translated.format(**said) if said else translated
+    return translated.format(**said_values) if said_values else translated

@@ -1,4 +1,4 @@
-"""Read-only arrays and numbered parts, of which results are made."""
+"""Parts of results: read-only arrays, and numbered results such as blocks and heads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Value = TypeVar("Value")
 
 
 def read_only(value: Value) -> Value:
-    """Make `value` read-only if it is an array, and return it."""
+    """Return `value`, which is made read-only if it is an array."""
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
     return value
 
 
 def sliced(items: tuple[Value, ...], index: slice) -> tuple[Value, ...]:
-    """The items of a slice, whose bounds are integers."""
+    """The items of a slice; raise unless its bounds are integers."""
     try:
         return items[index]
     except (TypeError, ValueError) as error:
@@ -31,7 +31,7 @@ def sliced(items: tuple[Value, ...], index: slice) -> tuple[Value, ...]:
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):
-    """A tuple of results; `kind`, such as "layer", names them in errors."""
+    """A tuple of results of one kind, such as "layer"; errors list the valid indices."""
 
     kind: str
 

@@ -1,4 +1,4 @@
-"""Colour scales: how numbers become colours, the same in every view.
+"""Colour scales: how numbers become colours, in the same way in every view.
 
 `intensity` and `palette_index` are also translated to JavaScript, by `pages.translate`.
 """
@@ -18,13 +18,13 @@ SHADES = 127
 
 
 def intensity(x: Any, bound: float, is_sqrt: bool) -> Any:
-    """The strength of x's colour: 0 at zero, 1 where |x| is the bound or more."""
+    """How strong the colour of x is: 0 where x is 0, 1 where |x| is at least the bound."""
     fraction = np.minimum(np.abs(x) / bound, 1.0)
     return np.sqrt(fraction) if is_sqrt else fraction
 
 
 def palette_index(x: Any, bound: float, is_sqrt: bool) -> Any:
-    """The index of x's colour in a palette, see `Theme.palette`; halves round away from 0."""
+    """The index of x's colour, see `Theme.palette`; halves of an index round away from SHADES."""
     return np.copysign((intensity(x, bound, is_sqrt) * SHADES + 0.5) // 1.0, x) + SHADES
 
 
@@ -56,13 +56,13 @@ class Scale:
     def boundaries(self) -> AnyArray:
         """The numbers at which the legend's n colours begin and end, ascending, (n + 1,)."""
         fractions = (np.arange(SHADES) + 0.5) / SHADES
-        above = self.bound * (fractions**2 if self.is_sqrt else fractions)
+        above = self.bound * (fractions**2 if self.is_sqrt else fractions)  # inverts `intensity`
         below = [-self.bound, *-above[::-1]] if self.is_signed else [0.0]
         return np.array([*below, *above, self.bound])
 
 
-# Scales for attention weights and for their differences: the same for all heads, so that colours
-# are comparable.
+# Scales for attention weights and for differences of weights. All heads have the same scale, so
+# that colours are comparable.
 WEIGHTS = Scale(
     1.0,
     is_sqrt=True,
@@ -78,5 +78,5 @@ DIFFERENCE = Scale(
     note="colour by √difference",
 )
 
-# The scale for tokens' probabilities, the same for all texts.
+# The scale for tokens' probabilities in all texts.
 PROBABILITIES = Scale(1.0, is_sqrt=False, is_signed=False, ticks=(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""The attention sink, the first token: a head *rests* when it attends to that.
+"""Attention rests on the first token, which is then called an attention sink.
 
 Most heads of a trained model give the first token the attention that they don't need. So the top
 texts of an atlas's heads are ranked by the weights on the other tokens, compared with uniform
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-# A query with at least this weight on the first token is said to rest.
+# A query is said to rest if its weight on the first token is at least this.
 RESTING: Final = 0.9
 
 # The smallest excess that is drawn in a top text.
@@ -19,10 +19,10 @@ NOTABLE: Final = 0.1
 
 
 def excess(weights: Any, others: Any) -> Any:
-    """How far weights exceed uniform attention: 0 if all are equal, 1 for one that has all weight.
+    """How far weights exceed uniform attention: 0 if all are equal, 1 if one token has all weight.
 
-    `others`, bool or 1 and 0 of the weights' shape (..., Tk), are the visible keys except the first
-    token; only they are compared, and the excess of all other keys is 0.
+    others : bool, or 1 and 0, with the weights' shape (..., Tk): the visible keys except the first
+        token. On all other keys, the excess is 0.
     """
     count = np.maximum(others.sum(axis=-1, keepdims=True), 1.0)
     uniform = (weights * others).sum(axis=-1, keepdims=True) / count

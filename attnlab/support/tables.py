@@ -23,10 +23,10 @@ ELLIPSIS = "…"
 # A result's columns by name. In most results, a row has one number and the number's indices.
 Columns: TypeAlias = dict[str, Any]
 
-# The printed form of a column: a number format or a function, or a heading and one of these.
+# How a printed table shows a column: a format or a function, or a heading and one of these.
 Format: TypeAlias = str | Callable[[Any], str] | tuple[str, str | Callable[[Any], str]]
 
-# The formats, without and with a sign, of numbers whose standard errors are in the next column.
+# Formats of numbers whose standard errors are in the next column, without and with a + sign.
 PLUS_MINUS, SIGNED_PLUS_MINUS = "±", "+±"
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -34,20 +34,20 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The maximum number of lines in a repr: GPT-2's longest text has 1,024 tokens.
 MAX_LINES = 1024
 
-# The most characters of a token in a label.
+# The maximum number of characters of a token in a label.
 LABEL_LENGTH = 16
 
-# Width of a repr's paragraphs.
+# The width of a repr's paragraphs in characters.
 WIDTH = 79
 
 MAX_DECIMALS = 100
 
-# Invisible characters that join the characters around them.
+# Invisible characters that join the characters around them, or keep them together.
 JOINERS = "\u200c\u200d\u2060"
 
 
 def display_width(text: str) -> int:
-    """The number of columns of a text in a terminal: two for 猫, none for a combining accent."""
+    """The columns that a text takes up in a terminal: 2 for 猫, 0 for a combining accent."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     combining = sum(unicodedata.combining(character) != 0 for character in text)
     return len(text) + wide - combining
@@ -55,18 +55,18 @@ def display_width(text: str) -> int:
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
     """A text with escaped control characters, cut to `length`."""
-    # One character more than fits shows whether the text must be cut.
+    # One character more than `length` is enough to see whether the text must be cut.
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
 
 def printable(text: str) -> str:
     """Escape newlines and control characters."""
-    return text if text.isprintable() else repr(text)[1:-1]
+    return text if text.isprintable() else repr(text)[1:-1]  # repr without its quotation marks
 
 
 def in_heading(text: str) -> str:
-    """A text as a heading: like `printable`, but it keeps spaces and joining characters."""
+    """Escape a heading like `printable`, but keep spaces and joining characters."""
     return "".join(
         c if unicodedata.category(c) == "Zs" or c in JOINERS else printable(c) for c in text
     )
@@ -82,7 +82,7 @@ def format_with_error(number: float, error: float) -> tuple[str, str]:
         return f"{number:.3g}", ""
     if error <= 1e-12 * max(1, abs(number)):
         return f"{0.0 if abs(number) <= 1e-12 else number:.3g}", "0"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
+    decimals = max(0, 1 - math.floor(math.log10(error)))  # 3 for 0.012: two significant digits
     return f"{number:.{decimals}f}", f"{error:.{decimals}f}"
 
 
@@ -92,7 +92,7 @@ def plus_minus(number: float, error: float) -> str:
 
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
-    """Format rows of cells as text in aligned columns; `left` lists the left-aligned ones."""
+    """Format rows of cells as text in aligned columns; `left` lists the left-aligned columns."""
     rows = [[*map(str, row)] for row in rows]
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
 
@@ -106,7 +106,7 @@ def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
 
 
 def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
-    """Up to `limit` of `count` indices: the first ones, None for a gap, and the `last` ones."""
+    """Up to `limit` of `count` indices: the first indices, None for a gap, the `last` indices."""
     if count <= limit:
         return list(range(count))
     return [*range(limit - last), None, *range(count - last, count)]
@@ -143,10 +143,10 @@ class Paragraph(Message):
 class Table:
     """A header and lines of cells.
 
-    `str` aligns them and elides lines beyond MAX_LINES; a terminal fits them to its width.
+    `str` aligns cells and elides lines beyond MAX_LINES; a terminal fits columns to its width.
     """
 
-    lines: Sequence[Sequence[str]]  # the header's cells, then each line's
+    lines: Sequence[Sequence[str]]  # the cells of the header, then the cells of each line
     left: Sequence[int] = (0,)  # indices of left-aligned columns
 
     def __str__(self) -> str:
@@ -159,16 +159,17 @@ class Table:
 def listed(columns: Columns, shown: Mapping[str, Format] = NOTHING) -> Table:
     """Columns as a printed table, with numbers aligned to the right; NaN and None are empty.
 
-    A column's heading is its name, unless `shown` has another one. Standard errors that are all
-    unknown have no column.
+    A column's heading is its name, unless `shown` has another heading. Standard errors that are
+    all unknown have no column.
     """
-    names, lines = [*columns], dict[str, list[str]]()
+    names = [*columns]
+    lines: dict[str, list[str]] = {}
     for name, following in zip(names, [*names[1:], ""], strict=True):
         form = shown.get(name, "")
         heading, form = form if isinstance(form, tuple) else (name, form)
         if form in (PLUS_MINUS, SIGNED_PLUS_MINUS):
             pairs = [*map(format_with_error, columns[name], columns[following])]
-            numbers, errors = ([pair[i] for pair in pairs] for i in (0, 1))
+            numbers, errors = ([pair[i] for pair in pairs] for i in (0, 1))  # both may be empty
             if form == SIGNED_PLUS_MINUS:
                 numbers = [x if x.startswith("-") else f"+{x}" for x in numbers]
             lines[name] = [Message(heading), *numbers]
@@ -226,7 +227,7 @@ def table(
     b  3.0  -inf
     """
     matrix = as_array(values, "values")
-    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":  # NumPy's kinds of bools and numbers
         raise InvalidValueError(
             f"values must be a matrix of numbers, such as weights[head]; got {matrix.dtype} of "
             f"shape {matrix.shape}"
@@ -273,9 +274,10 @@ def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage, as on the page; 0 and 100 only if it is exactly 0 or 1."""
-    if 0 < fraction < 0.005:
+    """A fraction as a percentage, as on the page; 0 % and 100 % are exact, never rounded."""
+    if 0 < fraction < 0.005:  # this would round to 0 %
         return "< 1 %"
-    if 0.9995 <= fraction < 1:
+    if 0.9995 <= fraction < 1:  # this would round to 100.0 %
         return "> 99.9 %"
-    return f"{100 * fraction:.{int(0.995 <= fraction < 1)}f} %"
+    decimals = 1 if 0.995 <= fraction < 1 else 0  # without decimals, 0.995 would round to 100 %
+    return f"{100 * fraction:.{decimals}f} %"

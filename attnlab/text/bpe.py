@@ -1,7 +1,7 @@
-"""GPT-2's byte-level byte pair encoding, by tiktoken.
+"""GPT-2's byte-level byte pair encoding, computed by tiktoken.
 
-A regular expression splits the text into pieces. A piece starts as UTF-8 bytes. Then, again and
-again, the first merge in the list that applies joins two adjacent tokens, at its leftmost place.
+A regular expression splits the text into pieces. A piece starts as UTF-8 bytes. Then, repeatedly,
+the first merge in the list that applies joins two adjacent tokens, the leftmost pair first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIECES = (
     r"|\s+(?!\S)|\s+"
 )
 
-# The digest of GPT-2's merges. A test shows that tiktoken applies them in the order of the list.
+# The digest of GPT-2's merges. A test proves that tiktoken's result for them is always right.
 GPT2_MERGES = "0b084ff8581dc653b7f79073e5e68cffadf4acdf58c7ef791ab497102a5fa2dc"
 
 # The byte that each symbol stands for, by the symbol's code point.
@@ -42,9 +42,8 @@ UNSUPPORTED_MODEL_SETTINGS = (
 )
 UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
-
-# For BERT's word pieces, a tokenizer.json has a normalizer, pre_tokenizer, model and decoder of
-# these types, and these default settings of the model.
+# In a tokenizer.json of BERT's word pieces, the types of the normalizer, pre_tokenizer, model and
+# decoder, and the model's default settings.
 WORD_PIECE_TYPES = ["BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece"]
 WORD_PIECE_DEFAULTS = {
     "unk_token": "[UNK]",
@@ -52,7 +51,7 @@ WORD_PIECE_DEFAULTS = {
     "max_input_chars_per_word": 100,
 }
 
-# GPT-2's pattern in tiktoken since version 0.9, and before it. Both split texts as PIECES does.
+# GPT-2's pattern in tiktoken: since version 0.9, and before it. All split texts as PIECES does.
 TIKTOKEN_PIECES = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -61,20 +60,20 @@ TIKTOKEN_PIECES = (
 
 
 def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The ids and merges that result in tiktoken's ranks; a merge joins a token's last parts."""
+    """Convert tiktoken's ranks to ids and merges: a token's merge joins its last two parts."""
     symbols = {byte: symbol for symbol, byte in BYTES.items()}
     ids = {"".join(symbols[byte] for byte in token): rank for token, rank in ranks.items()}
     merges = []
     for symbol in sorted(ids, key=ids.__getitem__):
-        # Join the token's bytes as tiktoken does; the last two parts are the merge that makes it.
+        # Join the token's bytes as tiktoken does, until the last two parts, which are the merge.
         parts = [*symbol]
         while len(parts) > 2:
             joined = [ids.get(a + b, ids[symbol]) for a, b in itertools.pairwise(parts)]
             lowest = min(joined)
             if lowest >= ids[symbol]:
                 break
-            n = joined.index(lowest)
-            parts[n : n + 2] = ["".join(parts[n : n + 2])]
+            first = joined.index(lowest)
+            parts[first : first + 2] = ["".join(parts[first : first + 2])]
         if len(parts) > 2:
             raise VocabularyError(f"no merges give the token {quoted(symbol)}")
         if len(parts) == 2:
@@ -83,18 +82,18 @@ def merges_of_ranks(ranks: Mapping[bytes, int]) -> tuple[dict[str, int], list[tu
 
 
 class Merges:
-    """A list of merges, in order of priority, applied by tiktoken if the result is the same.
+    """A list of merges, in order of priority; tiktoken applies them if the result is the same.
 
     tiktoken has ranks instead of merges: it joins neighbours whose concatenation is a token, the
-    lowest id first. For merges learned by training, the result is the same; for other merges it may
-    differ: `b b`, `b a` and `b ba` split “bba” into bb and a, but tiktoken makes it one token.
+    lowest id first. For merges learned by training, the result is the same. For other merges it may
+    differ: `b b`, `b a` and `b ba` turn “bba” into bb and a, but tiktoken turns it into bba.
 
     `merge_ids`, int64 (merges, 3), has the ids of each merge's two tokens and of the merged token.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
         self._ids, self._merges = ids, merges
-        try:  # without a loop, since GPT-2 has 50,000 merges
+        try:  # arrays instead of loops, since GPT-2 has 50,000 merges
             pair_ids = [*map(ids.get, itertools.chain.from_iterable(merges))]
             self._merged_symbols = [*map("".join, merges)]
             merged_ids = np.array([*map(ids.get, self._merged_symbols)], np.int64)
@@ -106,7 +105,7 @@ class Merges:
         self._missing_bytes = {byte for symbol, byte in BYTES.items() if symbol not in ids}
 
     def encode(self, text: str) -> list[int] | None:
-        """Encode a text; None if tiktoken's result would differ, or it isn't installed."""
+        """Encode a text; None if tiktoken isn't installed, or if its result would differ."""
         missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
         if missing:
             raise InvalidValueError(
@@ -128,7 +127,7 @@ class Merges:
             return None
         symbols = [*self._byte_ids, *self._merged_symbols]
         ids = [*self._byte_ids.values(), *self.merge_ids[:, 2].tolist()]
-        # All symbols are converted to bytes at once, which are then cut at the symbols' ends.
+        # This is fast: all symbols, with 2 bytes a character, are joined, then cut at their ends.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
         content = BYTE_OF[characters].tobytes()
         ends = list(itertools.accumulate(map(len, symbols)))
@@ -151,7 +150,7 @@ class Merges:
 
     @cached_property
     def _is_in_order(self) -> bool:
-        """Whether ids of merged tokens ascend, and each merge joins bytes or earlier results."""
+        """Whether merged tokens' ids ascend, and each merge joins bytes or earlier tokens."""
         pairs, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
         is_byte = np.isin(pairs, [*self._byte_ids.values()])
         is_earlier_result = np.isin(pairs, merged) & (pairs < merged)
@@ -166,7 +165,7 @@ class Merges:
     def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
 
-        The answer for a token doesn't depend on its neighbours, so each token is checked once.
+        A token's neighbours don't matter, so each token is checked only once.
         """
         new = set(ids) - self._verified
         symbols = [self._symbol_of[id] for id in new]
@@ -217,7 +216,7 @@ class GPT2Encoding:
         self._add_prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
         self.prefix, self.suffix = prefix_and_suffix(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
-        # In search order: tokens to find before normalisation, then all others.
+        # In order of search: tokens that are matched before normalisation, then other tokens.
         self._added = [
             {
                 token["content"]: token["id"]
@@ -254,7 +253,7 @@ class GPT2Encoding:
     def _split(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
-        """Split a text at tokens, the longest first where several match; yield an id unchanged."""
+        """Split a text at tokens, at the longest if several match; an id is yielded unchanged."""
         if isinstance(piece, int) or not tokens:
             yield piece
             return
@@ -299,7 +298,7 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
 
 
 def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Data for the page's encoding by BERT's word pieces, see `wordpiece.js`; None for others."""
+    """Data for BERT's word pieces in the page, see `wordpiece.js`; None for other encodings."""
     parts = ("normalizer", "pre_tokenizer", "model", "decoder")
     model = {**WORD_PIECE_DEFAULTS, **(settings.get("model") or {})}
     if (
@@ -309,7 +308,7 @@ def bert_data(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         or not all(token["special"] for token in settings["added_tokens"])
     ):
         return None
-    # Keep special tokens that match a text before it is normalised, as those of BERT do.
+    # Only tokens that match a text before it is normalised, like BERT's special tokens.
     flags = ("normalized", *UNSUPPORTED_TOKEN_FLAGS)
     special = [token for token in settings["added_tokens"] if not any(map(token.get, flags))]
     return {
@@ -333,7 +332,7 @@ def _type(part: Mapping[str, Any] | None) -> str | None:
 
 
 def prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
-    """The ids that a post_processor adds before and after a text, as far as its type is known."""
+    """The ids that a post_processor adds before and after a text; none if its type is unknown."""
     kind = _type(post_processor)
     if post_processor is not None and kind in ("BertProcessing", "RobertaProcessing"):
         return [post_processor["cls"][1]], [post_processor["sep"][1]]
@@ -341,10 +340,10 @@ def prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[in
         return [], []
     prefix: list[int] = []
     suffix: list[int] = []
-    ids = prefix  # before the text; `suffix` after it
+    ids = prefix  # items before the text; the loop changes to `suffix` after it
     try:
         for item in post_processor["single"]:
-            if "Sequence" in item:  # the text
+            if "Sequence" in item:  # this item stands for the text
                 ids = suffix
             else:
                 ids += post_processor["special_tokens"][item["SpecialToken"]["id"]]["ids"]

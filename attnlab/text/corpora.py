@@ -40,20 +40,20 @@ EXPECTED = (
     "one text per file"
 )
 
-# Texts of records are in the field or column with this name. Tables have these delimiters.
+# Files of records have their texts in the field or column FIELD. TABLES has their delimiters.
 FIELD = "text"
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = {".csv": ",", ".tsv": "\t"}
 EXAMPLE = '{"text": "Hello"}'
 
-# The number of bytes that are checked to tell texts from binary files.
+# The number of bytes at a file's start that show whether it is a text.
 START = 8192
 
-# Any id is smaller; the model checks its own limit when it reads the ids.
+# No model has larger ids. A model's own limit is checked when the model reads the ids.
 LARGEST_ID = 2**31
 
-# A str with more characters is a text. A shorter str with a separator or with a suffix, such as
-# "no/such.md", is a path.
+# A str with more characters is a text, not a path. A shorter str that matches the pattern, since it
+# has a separator or a file's ending, is a path, such as "no/such.md".
 MAX_PATH = 1024
 PATH_PATTERN = r"[/\\]|\.[A-Za-z]\w{0,7}$"
 
@@ -63,22 +63,23 @@ class Text(NamedTuple):
 
     name: str  # such as "line 7", "book/one.txt" or "text 0"
     content: str
-    fault: str = ""  # the reason why it can't be read; `content` is empty then
-    ids: tuple[int, ...] = ()  # the text's ids, if they are given; `content` is empty then
+    fault: str = ""  # why the text can't be read; content is empty then
+    ids: tuple[int, ...] = ()  # the ids, if the corpus has ids; content is empty then
 
 
 class Chunk(NamedTuple):
-    """Texts for one task, with the chunk's number and its first text's number."""
+    """Texts for one task of a worker."""
 
     number: int
-    first: int
+    first: int  # the number of the first text
     texts: tuple[Text, ...]
 
 
 def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
-    """Split a corpus into chunks of `size` texts, or fewer if they are long."""
+    """Split a corpus into chunks of `size` texts, or of fewer texts if these are long."""
     pending: list[Text] = []
-    numbers, first = count(), 0
+    numbers = count()
+    first = 0
     for text in texts_of(texts):
         pending.append(text)
         if (
@@ -128,11 +129,12 @@ def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
 def _texts_in_directory(directory: Path) -> Iterator[Text]:
     root = directory.resolve()
     for parent, folders, files in os.walk(directory):
+        # os.walk visits the folders that are left in this list.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         linked = [name for name in folders if os.path.islink(Path(parent, name))]
         names = sorted(name for name in (*files, *linked) if not name.startswith("."))
         for file in (Path(parent, name) for name in names):
-            name = printable(file.relative_to(directory).as_posix())  # it may not be Unicode
+            name = printable(file.relative_to(directory).as_posix())  # a name may not be Unicode
             try:
                 if file.name in linked or not file.resolve().is_relative_to(root):
                     raise InvalidValueError(
@@ -153,7 +155,7 @@ def _has_records(path: Path) -> bool:
 
 
 def _texts_in_records(path: Path) -> Iterator[Text]:
-    """The texts of JSON Lines or of a table; raise if the first record has none."""
+    """The texts of JSON Lines or of a table; raise if the first record has no text."""
     is_table = path.suffix.lower() in TABLES
     for number, text in enumerate(_texts_in_table(path) if is_table else _texts_in_json(path)):
         fault = text.fault and f"{path.name}, {text.name}, {text.fault}"
@@ -172,10 +174,10 @@ def _text_of(record: Mapping[str, Any], name: str, kind: str) -> Text:
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """A file's lines; each ends with `\\n`, even if the file has `\\r\\n` or `\\r`."""
+    """A file's lines, each with `\\n` at its end; the file may have `\\r\\n` or `\\r` there."""
     with reading(path, InvalidValueError):
         stream = open_regular(path)
-    # Python finds all three line ends only in text; Latin-1 as its encoding keeps every byte.
+    # Python finds all three line ends only in text, and Latin-1 keeps every byte.
     with io.TextIOWrapper(stream, "latin-1") as lines:
         check_is_text(stream.read(START), path, InvalidValueError)
         stream.seek(0)
@@ -195,7 +197,7 @@ def _texts_in_lines(path: Path) -> Iterator[Text]:
 
 
 def _decoded_lines_of(path: Path) -> Iterator[str]:
-    # Bytes that aren't UTF-8 become unpaired surrogates, which measuring the text reports.
+    # Invalid bytes become unpaired surrogates, which are reported when a text is measured.
     return (line.decode(UTF_8, "surrogateescape") for line in _lines_of(path))
 
 
@@ -219,25 +221,25 @@ def _texts_in_json(path: Path) -> Iterator[Text]:
 
 
 def _texts_in_table(path: Path) -> Iterator[Text]:
-    """The texts of a table's rows; a row with more or fewer cells than columns has a fault."""
-    # The limit is the whole process's, which may have a higher one already. It is a C long, which
-    # has 32 bits on Windows.
+    """The texts of a table's rows; a row with too many or too few cells has a fault."""
+    # The limit is a C long, which has 32 bits on Windows. It holds for the whole process, so a
+    # higher limit that is already set stays.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     delimiter = TABLES[path.suffix.lower()]
     rows = csv.reader(
         _decoded_lines_of(path),
         delimiter=delimiter,
-        # In a .tsv, a quotation mark has no special meaning.
+        # In a .tsv file, quotation marks have no meaning.
         quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
         strict=True,
     )
-    line = 1  # the first line of a row
+    line = 1  # the number of a row's first line
     try:
         header = next(rows, [])
         if header.count(FIELD) > 1:
             raise InvalidValueError(f'{path} has two columns "{FIELD}". Rename one of them')
         line = rows.line_num + 1
-        for number, row in enumerate(filter(None, rows), 1):  # `filter` drops blank lines
+        for number, row in enumerate(filter(None, rows), 1):  # `filter` skips blank lines
             name = f"row {number}"
             if len(row) == len(header):
                 yield _text_of(dict(zip(header, row, strict=True)), name, "column")
@@ -254,13 +256,14 @@ def _texts_in_table(path: Path) -> Iterator[Text]:
 
 
 def read_corpus(corpus: str | os.PathLike[str]) -> str:
-    """The text of a file or directory, or `corpus` itself if it is a str that isn't a path.
+    """Read a corpus as one text: a file, all texts of a directory, or a str that isn't a path.
 
     Texts of records and of directories are joined by line breaks. Raise if a text can't be read.
     """
-    is_short = not isinstance(corpus, str) or (len(corpus) < MAX_PATH and "\n" not in corpus)
-    if isinstance(corpus, str) and not (is_short and corpus.strip() and "\0" not in corpus):
-        return corpus
+    if isinstance(corpus, str):
+        may_be_path = len(corpus) < MAX_PATH and corpus.strip() and not re.search("[\n\0]", corpus)
+        if not may_be_path:
+            return corpus
     path = as_path(corpus, "corpus")
     if not os.path.exists(path):
         if isinstance(corpus, str) and not re.search(PATH_PATTERN, corpus):

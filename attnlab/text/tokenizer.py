@@ -51,7 +51,7 @@ class Tokenizer:
 
     Attributes
     ----------
-    settings : the settings, with defaults filled in
+    settings : the given settings, with defaults filled in
     vocabulary : Vocabulary, with the symbol, text and bytes of each id
 
     Notes
@@ -77,7 +77,7 @@ class Tokenizer:
         added = self.settings["added_tokens"]
         self.vocabulary.special = tuple(token["content"] for token in added if token["special"])
         if self._gpt2 is None:
-            with suppress(MissingExtraError):  # without the library, decoding may still work
+            with suppress(MissingExtraError):  # some vocabularies decode without the library
                 self._library  # noqa: B018  (raises now if the settings are invalid)
 
     @classmethod
@@ -85,7 +85,7 @@ class Tokenizer:
         """Read the tokenizer in a model's directory.
 
         The vocabulary is in `tokenizer.json`, or else in `vocab.json` and `merges.txt`, or in
-        BERT's `vocab.txt`. Settings are also in `tokenizer_config.json`, `special_tokens_map.json`
+        BERT's `vocab.txt`. Other settings are in `tokenizer_config.json`, `special_tokens_map.json`
         and `added_tokens.json`. All are read as in transformers 5, except that transformers ignores
         the normalizer in a GPT2Tokenizer's tokenizer.json.
         """
@@ -103,12 +103,12 @@ class Tokenizer:
     ) -> Tokenizer:
         """GPT-2's tokenizer with your own vocabulary.
 
-        `ids` are by symbol, as in `vocab.json`; `<|endoftext|>`, if included, is special. `merges`
-        are pairs of symbols in order of priority, as in `merges.txt`.
+        `ids` has each symbol's id, as in `vocab.json`; `<|endoftext|>`, if included, is special.
+        `merges` are pairs of symbols in order of priority, as in `merges.txt`.
         """
         settings = byte_pair_settings(ids, merges)
         for symbol in ids:
-            if len(symbol) == 1 and symbol not in BYTES:  # no text would be encoded to it
+            if len(symbol) == 1 and symbol not in BYTES:  # encoding would never give this symbol
                 raise VocabularyError(
                     f"the symbol {quoted(symbol)} is a character, but symbols are made of "
                     "byte_symbols(), such as Ġ for a space. Use Tokenizer.from_characters(text), "
@@ -121,7 +121,7 @@ class Tokenizer:
         """A tokenizer with a token for each character of a text, in the order of their codes.
 
         A character that isn't ASCII has two to four bytes, which are merged one after the other.
-        So its bytes, and the results of all merges but the last, are tokens too.
+        The single bytes, and the results of all merges but the last, are tokens, too.
         """
         check_kind(text, str, "text")
         with reraised_as(InvalidValueError, "text has an unpaired surrogate"):
@@ -129,7 +129,7 @@ class Tokenizer:
         symbols = ["".join(byte_symbols()[byte] for byte in character) for character in encoded]
         pairs = [(x[:n], x[n]) for x in symbols for n in range(1, len(x))]
         merges = list(dict.fromkeys(pairs))  # characters may begin with the same bytes
-        tokens = dict.fromkeys([*"".join(symbols), *map("".join, merges)])
+        tokens = dict.fromkeys([*"".join(symbols), *map("".join, merges)])  # bytes, then merges
         return cls.from_merges({symbol: id for id, symbol in enumerate(tokens)}, merges)
 
     @classmethod
@@ -148,14 +148,14 @@ class Tokenizer:
     def save(self, directory: FilePath) -> None:
         """Write files that `from_directory` and transformers can read.
 
-        They are `vocab.json` and `merges.txt` if those suffice, otherwise `tokenizer.json` and
+        The files are `vocab.json` and `merges.txt` if these suffice, otherwise `tokenizer.json` and
         `tokenizer_config.json`.
         """
-        path, model = as_path(directory, "directory"), self.settings["model"]
+        path = as_path(directory, "directory")
+        model = self.settings["model"]
         pre_tokenizer = self.settings["pre_tokenizer"] or {}
         files: dict[str, str] = {}
-        # transformers would add END_OF_TEXT to a vocab.json without it, so that needs the other
-        # files.
+        # If a vocab.json lacks END_OF_TEXT, which is an added token, transformers adds this token.
         has_end = is_byte_level(self.settings) and self.settings["added_tokens"]
         if has_end and self.settings == byte_pair_settings(model["vocab"], model["merges"]):
             in_order = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
@@ -210,7 +210,7 @@ class Tokenizer:
         """Encode a text to token ids.
 
         Names of special tokens, such as `<|endoftext|>`, are plain characters unless `special` is
-        True. With True, the result is that of transformers' `tokenizer(text)`, with False that of
+        True. With True, the ids are those of transformers' `tokenizer(text)`; with False, those of
         `tokenizer(text, split_special_tokens=True)`.
 
         Raises
@@ -238,7 +238,7 @@ class Tokenizer:
     def decode(self, ids: ArrayLike) -> str:
         """Decode token ids to text; invalid UTF-8 becomes �.
 
-        The result is that of transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
+        This equals transformers' `decode(ids, clean_up_tokenization_spaces=False)`.
         """
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
@@ -269,9 +269,9 @@ class Tokenizer:
         return self._tokens_of(text, self.encode_prompt(text, special=special), special)
 
     def _tokens_of(self, text: str, ids: list[int], special: bool) -> Tokens:
-        """The tokens of a text's (first) ids, with the words that unknown tokens stand for."""
+        """The tokens of a text's ids; unknown tokens get the words that they stand for."""
 
-        def words() -> Iterator[str]:  # called only if there are unknown tokens
+        def words() -> Iterator[str]:  # runs only if there are unknown tokens
             library = self._library if special else self._plain_library
             for start, end in library.encode(text).offsets:
                 yield text[start:end]
@@ -281,10 +281,11 @@ class Tokenizer:
     def encode_prompt(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to trace or continue.
 
-        The ids are `encode(text)` without the ids that the tokenizer appends to every text, such as
-        BERT's `[SEP]`, after which a model would predict what follows the text's end.
+        The ids are `encode(text)` without ids that the tokenizer appends to every text, such as
+        BERT's `[SEP]`: after `[SEP]`, a model would predict what follows the end.
         """
-        ids, suffix = self.encode(text, special=special), self._affixes[1]
+        ids = self.encode(text, special=special)
+        _, suffix = self._affixes
         return ids[: len(ids) - len(suffix)]
 
     def text_of(self, tokens: Tokens) -> str:
@@ -320,7 +321,7 @@ class Tokenizer:
 
 
 class NoTokenizer(Tokenizer):
-    """The tokenizer of a model that has none: ids only, with their numbers as symbols."""
+    """Stands for a missing tokenizer: the model has only ids, whose symbols are their numbers."""
 
     def __init__(self, rows: int) -> None:
         self.settings = Settings()
@@ -353,11 +354,10 @@ class IdVocabulary(Vocabulary):
 class LibraryVocabulary(Vocabulary):
     """A vocabulary decoded by the tokenizers library.
 
-    A token's bytes are the UTF-8 of what it adds to the text of other tokens, with its spaces:
-    ` dog` for `▁dog`, `dog ` for `dog</w>`. For WordPiece, they leave out the prefix of later
-    pieces, `##`, and words in letters have a space before them, as in GPT-2. The joined bytes may
-    differ from the decoded text, which has no space at its ends, and has spaces between Chinese
-    characters.
+    A token's bytes are the UTF-8 of what the token adds to a text, with its spaces: ` dog` for
+    `▁dog`, `dog ` for `dog</w>`. In WordPiece, bytes lack `##`, the prefix of a word's later
+    tokens, and words in letters have a space before them, as in GPT-2. Joined bytes may differ from
+    the decoded text, which has no space at its ends, but has spaces between Chinese characters.
     """
 
     is_exact = False
@@ -379,13 +379,13 @@ class LibraryVocabulary(Vocabulary):
 
     def bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
-        if self._prefix is None:  # decode between other tokens: decoders cut spaces at the ends
+        if self._prefix is None:  # decode between other tokens: decoders cut spaces off at the ends
             before, after = self._around or ([id], [])
             inside = self._decode([*before, id, *after])
             return inside.removeprefix(self._decode(before)).removesuffix(self._decode(after))
         # WordPiece marks tokens that continue a word by a prefix, such as ##ing, and drops spaces.
-        # So a word's first token gets its space back, unless it is a character such as 猫, which
-        # has no space before it.
+        # So a word's first token gets its space back, unless it starts with a character such as 猫,
+        # which is a word without a space.
         if not symbol or id in self.literal_ids:
             return self._decode([id])
         if symbol.startswith(self._prefix) and symbol != self._prefix:
@@ -398,10 +398,10 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _around(self) -> tuple[list[int], list[int]] | None:
-        """Tokens to decode before and after another token; None to decode that token twice."""
+        """Ids to put before and after an id to decode; None to put the id itself before it."""
         if self._library.decoder is None:  # the library puts a space between any two tokens
             return ([], []) if any(" " in symbol for symbol in self._symbols.values()) else None
-        # Begin with the last ids: the first ones may be bytes such as <0x41>, which are joined.
+        # Find an id whose text doesn't change beside others. The first ids may be bytes: they join.
         for id in reversed(self.ids.tolist()):
             alone = self._decode([id])
             if alone and alone.isascii() and self._decode([id] * 3) == alone * 3:
@@ -414,12 +414,12 @@ class LibraryVocabulary(Vocabulary):
 
 
 def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary of a byte-level tokenizer; added tokens' symbols are their text."""
+    """The vocabulary of a byte-level tokenizer; the symbol of an added token is its text."""
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
-    # Added tokens in ASCII are the same as text and as bytes, so they needn't be literal. An added
-    # token that is also a byte's symbol or a merged token still stands for bytes.
+    # In ASCII, a token's text and the bytes of its symbol are the same, so `literal_ids` needs only
+    # other tokens. An added token that is also a byte or a merged token still stands for bytes.
     literal_ids = {id for id, content in added.items() if not content.isascii()}
     if literal_ids:
         merged = {model["vocab"]["".join(pair)] for pair in model["merges"]}
@@ -429,7 +429,7 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
 
 
 def _naming_unread(tokens: Tokens, words: Iterable[str]) -> Tokens:
-    """Set `unread` of the unknown tokens; `words` has a word for each token, and may be longer."""
+    """Set `unread` of unknown tokens; `words` has a word for each token, and maybe more words."""
     if not any(token.unread for token in tokens):
         return tokens
     return Tokens(
@@ -439,7 +439,7 @@ def _naming_unread(tokens: Tokens, words: Iterable[str]) -> Tokens:
 
 
 def _unknown_symbol(model: Mapping[str, Any]) -> str | None:
-    """The symbol of the unknown token, if the vocabulary has one."""
+    """The symbol of the token that stands for unknown words, if a vocabulary has such a token."""
     if model["type"] == "Unigram":
         id = model.get("unk_id")
         symbol: str | None = None if id is None else model["vocab"][id][0]

@@ -1,9 +1,9 @@
 """Read a model's tokenizer files into the structure of `tokenizer.json`.
 
-Its keys are "model", "added_tokens", "normalizer", "pre_tokenizer", "post_processor" and "decoder",
-as in the tokenizers library. Without a `tokenizer.json`, the vocabulary is read from `vocab.json`
-and `merges.txt`, or BERT's `vocab.txt`. `tokenizer_config.json`, `special_tokens_map.json` and
-`added_tokens.json` apply as in transformers.
+A `tokenizer.json` of the tokenizers library has the keys "model", "added_tokens", "normalizer",
+"pre_tokenizer", "post_processor" and "decoder". Without this file, the vocabulary is read from
+`vocab.json` and `merges.txt`, or from BERT's `vocab.txt`. `tokenizer_config.json`,
+`special_tokens_map.json` and `added_tokens.json` change the settings as in transformers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from attnlab.text.tokens import BYTES, END_OF_TEXT
 JsonObject = dict[str, Any]
 SpecialTokens = Mapping[str, Sequence[JsonObject]]
 
-# Classes of transformers that modify the files' settings, and the default special tokens of each.
-# GPT-2's class is the default.
+# Classes of transformers that modify the files' settings, and the classes' default special tokens.
+# Files without a class have GPT-2's.
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_SPECIAL: Mapping[str, str] = dict.fromkeys(
     ("bos_token", "eos_token", "unk_token"), END_OF_TEXT
@@ -54,7 +54,7 @@ SPECIAL = (
 )
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
-# Matches tokens that are probably special, in a vocabulary that doesn't mark them.
+# Matches tokens that are probably special, in a vocabulary that doesn't mark special tokens.
 LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
 # Keys of a `tokenizer.json` whose value is null or an object with a "type".
@@ -197,14 +197,14 @@ def read_settings(directory: Path) -> Settings:
     if not tokenizer_class:
         tokenizer_class = _read(directory, CONFIG).get("tokenizer_class")
     is_legacy = not _exists(directory, "tokenizer.json")
-    # As in transformers, a tokenizer.json alone is complete; with a config, GPT2Tokenizer reads it.
+    # In transformers, a tokenizer.json alone is complete. If there is a config, GPT2Tokenizer
+    # changes some of its settings.
     is_complete = not (is_legacy or config or _exists(directory, CONFIG))
     if is_legacy:
         settings = _read_legacy_files(directory, tokenizer_class)
     else:
         settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
-    # Without a tokenizer.json, the vocabulary's format decides, otherwise the class.
-    is_bert = (
+    is_bert = (  # the class decides, but without a tokenizer.json the vocabulary's format
         settings["model"]["type"] == "WordPiece" if is_legacy else tokenizer_class in BERT_CLASSES
     )
     is_gpt2 = not is_bert and tokenizer_class in (None, *GPT2_CLASSES)
@@ -224,7 +224,7 @@ def read_settings(directory: Path) -> Settings:
 
 
 def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings:
-    """Read settings from files other than tokenizer.json; the class chooses between formats."""
+    """Read settings from older files; if both formats exist, the class decides."""
     is_openai = not _exists(directory, "vocab.json") and _exists(directory, OPENAI[0])
     vocab, merges = OPENAI if is_openai else ("vocab.json", "merges.txt")
     has_byte_pairs = _exists(directory, vocab) or _exists(directory, merges)
@@ -244,10 +244,10 @@ def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings
 
 
 def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
-    """GPT-2's settings with the vocabulary in two files."""
+    """Read GPT-2's vocabulary from two files; other settings are the defaults."""
     ids = read_json(vocab, VocabularyError)
     lines = read_text(merges, VocabularyError).split("\n")
-    if lines[0].startswith("#version"):  # a later line that starts so is a merge
+    if lines[0].startswith("#version"):  # another line that starts so is a merge
         lines[0] = ""
     try:
         return byte_pair_settings(ids, [*filter(None, lines)])
@@ -283,7 +283,8 @@ def tiktoken_settings(encoding: Any) -> Settings:
 def _read_word_pieces(path: Path) -> Settings:
     """BERT's settings with a vocabulary of one token per line."""
     lines = read_text(path, VocabularyError).split("\n")
-    ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
+    tokens = lines[:-1] if lines[-1] == "" else lines  # without what follows the last line break
+    ids = {token: id for id, token in enumerate(tokens)}
     if not ids:
         raise VocabularyError(f"{path} has no tokens")
     return check_settings({**WORD_PIECES, "model": {**WORD_PIECES["model"], "vocab": ids}})
@@ -323,11 +324,11 @@ def _with_ids(
     special: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
-    """All added tokens with ids: those in the files, then special tokens, which may have no id.
+    """Return all added tokens with ids: first `tokens`, then special tokens, which may lack ids.
 
-    As in transformers, tokens that aren't in the vocabulary get the next ids after it; files with
-    other ids are rejected. A class's default special tokens are left out if the vocabulary doesn't
-    have them.
+    As in transformers, tokens that aren't in the vocabulary get the next ids after the vocabulary;
+    files with other ids are rejected. A class's default special tokens are left out if the
+    vocabulary doesn't have them.
     """
     ids = dict(_ids(model))
     next_id = len(ids)
@@ -350,7 +351,7 @@ def _with_ids(
         if content in ids:
             add(added.get(content, token) | {"special": True})
     without_id = [token for content, token in special.items() if content not in ids]
-    # If a token that isn't a default gets a new id, the defaults get ids too.
+    # If a token that isn't a default gets a new id, the defaults get ids, too.
     if any(token["content"] not in defaults for token in without_id):
         for token in without_id:
             add(token)

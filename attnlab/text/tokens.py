@@ -1,6 +1,6 @@
 """Tokens and vocabularies: the symbol, text and bytes of each token id.
 
-Texts are encoded in `attnlab.text.tokenizer`.
+`attnlab.text.tokenizer` encodes texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from attnlab.text.words import Character, Word, characters_of, words_of
 
 END_OF_TEXT = "<|endoftext|>"
 
-# Invisible characters that choose how the character before them, such as an emoji, is drawn.
+# Invisible characters that choose how the character before them is drawn, such as an emoji.
 VARIATION_SELECTORS = "\ufe0e\ufe0f"
 
 # The maximum number of tokens that an error message lists.
@@ -37,8 +37,8 @@ MAX_LISTED = 24
 def byte_symbols() -> tuple[str, ...]:
     """The printable character that represents each byte in `vocab.json`.
 
-    Bytes that are printable in Latin-1 are represented by that character, the other 68 by U+0100,
-    U+0101 and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
+    A byte that is printable in Latin-1 has this character. The other 68 bytes have U+0100, U+0101
+    and so on: a space has Ġ (U+0120), a newline has Ċ (U+010A).
 
     Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
     """
@@ -47,7 +47,6 @@ def byte_symbols() -> tuple[str, ...]:
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
-# The byte that each symbol stands for.
 BYTES = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
 # Converts symbols to bytes, with `codecs.charmap_encode`.
 CHARMAP = codecs.charmap_build("".join(BYTES))
@@ -58,7 +57,7 @@ class Token:
     """One token."""
 
     id: int  #: the token's row in the embedding
-    #: The token in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
+    #: The name in `vocab.json`, such as `Ġvery`; `<row 50258>` for an unused row of the embedding
     symbol: str
     text: str  #: the decoded token, such as ` very`; bytes of a part of a character become �
     bytes: bytes  #: the token's bytes, such as `b" very"`
@@ -68,7 +67,7 @@ class Token:
 
     @property
     def readable(self) -> str:
-        """The text with Ġ for a space; `Tokens.readable` also depends on the token's neighbours."""
+        """The text with Ġ for a space; `Tokens.readable` also uses the token's neighbours."""
         return Tokens([self]).readable[0]
 
 
@@ -82,14 +81,14 @@ class Tokens(StdoutSafe, Sequence[Token]):
     Attributes
     ----------
     ids : int64 (T,), read-only
-    symbols, texts, bytes : those of each token, see `Token`
+    symbols, texts, bytes : the symbol, text and bytes of each token, see `Token`
     part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
     readable : each token's name in tables and pictures: its text with Ġ for a space, such as
         `Ġvery`. The first of two parts of a character is `’ 1/2`, and bytes of an incomplete
-        character are `<e5 b0>`. A token without a text is named by its symbol.
+        character are `<e5 b0>`. The name of a token without a text is its symbol.
     words : the words, each with its tokens, see `Word`
-    offsets : for each token, the start and end of its characters in the text; tokens that share a
-        character overlap. (0, 0) for a token without bytes
+    offsets : for each token, where its characters begin and end in the text of all tokens; tokens
+        that share a character overlap. A token without bytes has (0, 0).
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
@@ -196,7 +195,9 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
     def _overlapping(self, searched: bytes) -> list[int]:
         """The indices of tokens that overlap any occurrence of some bytes in the text."""
-        text, indices, start = b"".join(self.bytes), set[int](), -1
+        text = b"".join(self.bytes)
+        indices: set[int] = set()
+        start = -1
         while searched and (start := text.find(searched, start + 1)) >= 0:
             indices.update(self._token_of_byte[start : start + len(searched)])
         return sorted(indices)
@@ -209,7 +210,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
         )
         return ", ".join(names)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # copied or unpickled arrays would be writable
+    def __reduce__(self) -> tuple[Any, ...]:  # without this, copied arrays would be writable
         return Tokens, (self._tokens,)
 
     def lines(self) -> list[tuple[str, ...]]:
@@ -229,12 +230,12 @@ class Tokens(StdoutSafe, Sequence[Token]):
 
 
 def _shown(character: str, part: int, parts: int) -> str:
-    """A character in a token's label; or a part of a character, or an invalid byte."""
+    """How a label shows a character, a part of a character, or an invalid byte."""
     if parts > 1:
         is_visible = character.isprintable() and character not in VARIATION_SELECTORS
         shown = character if is_visible else _code_of(character)
         return f" {shown} {part}/{parts} "
-    if 0xDC80 <= ord(character) <= 0xDCFF:  # a byte, see `characters_of`
+    if 0xDC80 <= ord(character) <= 0xDCFF:  # `characters_of` turns invalid bytes into surrogates
         return f" <{ord(character) - 0xDC00:02x}> "
     return byte_symbols()[ord(character)] if ord(character) < 128 else character
 
@@ -252,6 +253,7 @@ def text_in_quotes(tokens: Tokens, index: int) -> str:
 def _joined(parts: Sequence[str]) -> str:
     if all(part in VARIATION_SELECTORS for part in parts):
         return "".join(map(_code_of, parts))
+    # Two bytes, <e5> and <b0>, become <e5 b0>. Ġ, which is a space, needs no space after it.
     return "".join(parts).replace(">  <", " ").replace("Ġ ", "Ġ").strip()
 
 
@@ -277,13 +279,13 @@ def as_tokens(
 
 
 class Vocabulary:
-    """The symbol of each token id, and from it the text and bytes.
+    """The symbol of each token id, from which the token's text and bytes follow.
 
-    `literal_ids` are the ids whose symbol is their text; in other symbols, each character
-    represents a byte. `size` is the number of rows of the embedding, by default the largest id + 1.
-    Rows without a symbol have no bytes and are named like `<row 50258>`, which can't be a symbol
-    since it has a space. `special` has the names of special tokens. `is_exact` says whether tokens
-    keep the text's white space and capital letters.
+    The symbols of `literal_ids` are texts; in other symbols, each character represents a byte.
+    `size` is the number of rows of the embedding, by default the largest id + 1. Rows without a
+    symbol have no bytes, and names such as `<row 50258>`, which has a space, as no symbol has.
+    `special` has the names of special tokens. `is_exact` says whether tokens keep the text's white
+    space and capital letters.
     """
 
     special: tuple[str, ...] = ()
@@ -356,7 +358,7 @@ class Vocabulary:
 
 
 def symbol_bytes(symbol: str) -> bytes:
-    """The bytes that a symbol's characters stand for; its UTF-8 if a character isn't in BYTES."""
+    """The bytes that a symbol's characters stand for; UTF-8 if a character isn't in BYTES."""
     try:
         return codecs.charmap_encode(symbol, "strict", CHARMAP)[0]
     except UnicodeEncodeError:
@@ -372,9 +374,10 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        is_text = any(isinstance(item, str) for item in array.tolist())
-        hint = ". Give one text, or to trace several, a list of texts, as from .tolist()"
-        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}{hint * is_text}")
+        hint = ""
+        if any(isinstance(item, str) for item in array.tolist()):
+            hint = ". Give one text, or to trace several, a list of texts, as from .tolist()"
+        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}{hint}")
     outside = np.flatnonzero((array < 0) | (array >= vocab_size))
     if outside.size:
         first = outside[0]

@@ -1,14 +1,14 @@
-"""The characters and words of a text in tokens, and which words are in pieces.
+"""The characters and words of a text in tokens, and which words have several tokens.
 
-**The rule.** A word is a run of letters, with the space before it; in scripts without spaces
-between words, each character is a word. A word in two or more tokens is drawn as one word with its
-pieces, which is normal: GPT-2 reads “Swimming” as Sw + imming. It is *spelled out*, and a notice
-names it, if it has three or more pieces, such as ar + cha + e + olog + ist, or only pieces of at
-most two letters, such as s + at. Another character, such as an emoji, is spelled out if it has
-three or more pieces. In English texts, one word in 200 is spelled out with GPT-2's vocabulary, one
-in 30 with that of the English model, and every second word with that of the pocket model.
+**The rule.** A word is a sequence of letters, with the space before it. In scripts without spaces
+between words, each character is a word. A word often has two tokens, its pieces: GPT-2 reads
+“Swimming” as Sw + imming. Views draw the pieces as one word. A word is *spelled out*, and a notice
+names it, if it has three or more pieces, such as ar + cha + e + olog + ist, or if each piece has at
+most two letters, such as s + at. A character that isn't a letter, such as an emoji, is spelled out
+if it has three or more pieces. In English texts, one word in 200 is spelled out with GPT-2's
+vocabulary, one in 30 with the English model's, and every second word with the pocket model's.
 
-The page computes the same, see `words.js`, with the constants of this module.
+The page computes the same in `words.js`, with the constants of this module.
 """
 
 from __future__ import annotations
@@ -19,29 +19,27 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Letters of scripts without spaces between words or with syllables: Chinese, Japanese, Hangul.
+# Characters that are words: Chinese, Japanese, and Korean, which has syllables.
 ALONE = "[ᄀ-ᇿ⺀-鿿가-퟿豈-﫿ｦ-ﾟ\U00020000-\U0003ffff]"
 
-# Matches words in the string that has the kind of each character, see `_kind`: letters and marks
-# with the space before them; a character that is a word; another character.
+# Matches words in a text's kinds of characters, see `_kind`. A word is a sequence of letters and
+# marks, with the space before it (L, M), a character that is a word (A), or another character (O).
 WORDS = r" ?L[LM]*|A|O"
 
-# The largest number of bytes of a character in UTF-8.
+# The maximum number of bytes of a character in UTF-8.
 LONGEST_CHARACTER = 4
 
 # A word is spelled out if it has this many pieces, or if no piece has more letters than this.
 MANY_PIECES = 3
 FEW_LETTERS = 2
 
-# Latin letters.
 LATIN = "[A-Za-zªºÀ-ÖØ-öø-ʸḀ-ỿＡ-Ｚａ-ｚ]"
 
-# The most words that a notice lists.
+# The maximum number of words that a notice lists.
 MAX_WORDS_LISTED = 8
 
-# If a larger share of a text's words is spelled out, the page doubts what it says about the words.
+# If a larger share of a text's words is spelled out, the page doubts its sentences about words.
 MAX_SPELLED_OUT = 1 / 3
-
 
 # Names that special tokens have in some models.
 SPECIAL_NAMES = (
@@ -58,7 +56,7 @@ class Word(NamedTuple):
     ----------
     text : the word without the space before it
     start, stop : the word's tokens are tokens[start:stop]
-    is_spelled_out : whether it has many pieces, or only short ones
+    is_spelled_out : whether the word has many pieces, or only short pieces
     """
 
     text: str
@@ -75,10 +73,10 @@ class Character(NamedTuple):
 
 
 def characters_of(pieces: Sequence[bytes]) -> list[Character]:
-    """The characters of a text in tokens with these bytes."""
+    """The characters of a text, given the bytes of each of its tokens."""
     owner_of_byte = [i for i, piece in enumerate(pieces) for _ in piece]
     characters, start = [], 0
-    # surrogateescape keeps invalid bytes, so that they can be encoded again.
+    # surrogateescape keeps invalid bytes, as unpaired surrogates.
     for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):
         end = start + len(character.encode("utf-8", errors="surrogateescape"))
         characters.append(Character(character, sorted({*owner_of_byte[start:end]})))
@@ -87,7 +85,7 @@ def characters_of(pieces: Sequence[bytes]) -> list[Character]:
 
 
 def words_of(characters: Sequence[Character]) -> list[Word]:
-    """The words of a text, and other characters that are in several tokens."""
+    """The words of a text, and other characters that have several tokens."""
     kinds = "".join(_kind(character.text) for character in characters)
     words = []
     for match in re.finditer(WORDS, kinds):
@@ -95,11 +93,11 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
         is_letters = match[0] != "O"
         visible = found[1:] if match[0][0] == " " else found
         if match.start() and characters[match.start() - 1].owners[-1] == found[0].owners[0]:
-            found = visible  # the space belongs to the token before, as in `the</w>`
+            found = visible  # a space here belongs to the token before, as in `the</w>`
         start, stop = found[0].owners[0], found[-1].owners[-1] + 1
         text = "".join(character.text for character in visible)
-        letters = Counter(owner for _, owners in visible for owner in owners)
-        is_short = is_letters and stop - start > 1 and max(letters.values()) <= FEW_LETTERS
+        letters_of = Counter(owner for _, owners in visible for owner in owners)  # by token
+        is_short = is_letters and stop - start > 1 and max(letters_of.values()) <= FEW_LETTERS
         is_spelled_out = is_short or stop - start >= MANY_PIECES
         if is_letters or stop - start > 1:
             words.append(Word(text, start, stop, is_spelled_out))
@@ -107,7 +105,7 @@ def words_of(characters: Sequence[Character]) -> list[Word]:
 
 
 def script_of(word: str) -> str:
-    """A word's script, which decides the advice: "latin", "other", "signs" or "punctuation"."""
+    """The kind of a word's characters, for advice: "latin", "other", "signs" or "punctuation"."""
     if re.search(LATIN, word):
         return "latin"
     if any(_kind(character) in "LA" for character in word):
@@ -119,11 +117,11 @@ def script_of(word: str) -> str:
 def special_names_of(
     characters: Sequence[Character], symbols: Sequence[str], special: Sequence[str], is_exact: bool
 ) -> tuple[list[str], dict[str, int], set[int]]:
-    """The names of special tokens in a text that were read like other words.
+    """Find names of special tokens in a text that were read like other words.
 
-    Returns the names that are in `special`, so that the model has them; other names, each with the
-    number of its pieces; and the indices of the tokens that have the names. If not `is_exact`,
-    tokens may lack the text's white space and capital letters, as BERT's do.
+    Returns the names of tokens that the model has, in `special`; names of tokens that the model
+    lacks, each with the number of its pieces; and the indices of the tokens of all these names. If
+    not `is_exact`, tokens may lack the text's white space and capital letters, as BERT's do.
     """
 
     def as_read(text: str) -> str:
@@ -133,8 +131,7 @@ def special_names_of(
         return "\udc80" <= text <= "\udcff" or symbols[owners[0]] in special
 
     parts = [
-        # An invalid byte or a special token can't be part of a name.
-        (part, owners)
+        (part, owners)  # an invalid byte or a special token isn't part of a name
         for text, owners in characters
         for part in (" " if is_apart(text, owners) else as_read(text))
     ]
@@ -159,9 +156,9 @@ def special_names_of(
 
 
 def _kind(character: str) -> str:
-    """The kind of a character: " " for a space, L a letter, M a mark, A a word, O another one.
+    """The kind of a character: " " for a space, L for a letter, M for a mark, A for a word.
 
-    "-" for other white space, control characters and invalid bytes.
+    It is "-" for other white space, control characters and invalid bytes, and O for the rest.
     """
     if character == " ":
         return " "
