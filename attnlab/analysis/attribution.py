@@ -18,8 +18,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
 
-# The error that `adds_up` accepts, as a fraction of the sum of absolute values.
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # the error of a sum, as a fraction of the sum of absolute values
 
 
 def attribution(trace: Trace, target: TargetLike, *, at: int | str = -1) -> Attribution:
@@ -61,9 +60,9 @@ class Attribution(Analysis):
 
     Attributes
     ----------
-    target : the logit explained: `token`, `against` and `position`
+    target : the explained logit, with its `token`, `against` and `position`
     heads : (L, H), the contribution of each head's context W_O
-    mlps : (L,), including b_2
+    mlps : (L,), the contribution of each MLP, including its b_2
     token_embedding, position_embedding, embedding : floats; `embedding` is the sum of the others
     bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference of two logits

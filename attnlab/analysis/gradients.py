@@ -257,8 +257,8 @@ def gradients(
     Returns
     -------
     Gradients
-        for a trace; for an attention, a result of the same class. Each gradient has the shape of
-        its step; the mask and the constants, such as `scale`, keep their values.
+        for a trace; the gradients of an attention have the attention's class. A gradient has the
+        shape of its step; the mask and the constants, such as `scale`, keep their values.
 
     Examples
     --------

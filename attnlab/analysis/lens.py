@@ -147,8 +147,8 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
 
     probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
 
-    Early layers may represent tokens differently from the last one, so a token that doesn't appear
-    there may still be represented. A tuned lens learns this difference, see
+    Early layers may represent tokens differently from the last layer, so a token that doesn't
+    appear there may still be represented. A tuned lens learns this difference, see
     examples/later/tuned_lens.py.
 
     Parameters

@@ -25,8 +25,7 @@ from attnlab.steps import Result
 from attnlab.steps.labels import axis_of
 from attnlab.support.messages import Message
 
-# The number of an opened MLP's neurons that are separate terms. The other neurons are one term.
-NEURONS = 10
+NEURONS = 10  # an opened MLP's neurons that are separate terms; the others are one term
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,7 +175,7 @@ class Why(Analysis):
         return float(head.scores[self.query] @ self._rows["key"][0])
 
     def _multiply(self) -> None:
-        Q, K = (stacked(terms)[:, 0] for terms in self.parts.values())
+        Q, K = (stacked(terms)[:, 0] for terms in self.parts.values())  # (m, Dh) and (n, Dh)
         self.pairs = read_only(scores(raw_scores(Q, K), self._head.scale))
         check_sum(self.pairs.ravel(), np.array(self.total), "the score", self._head)
 

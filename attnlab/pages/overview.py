@@ -15,8 +15,7 @@ from attnlab.equations import AnyArray, Array, softmax
 from attnlab.model.trace import Trace, largest_ids
 from attnlab.pages.prediction import logits_after
 
-# The number of most probable next tokens whose probabilities are compared.
-COMPARED = 5
+COMPARED = 5  # the number of most probable next tokens whose probabilities are compared
 
 # The budget of multiplications for ablating heads, and the smallest number of ablated heads. The
 # budget covers all heads of a small model, and GPT-2's 144 heads in texts of up to 20 tokens, or 13
@@ -98,6 +97,7 @@ def _largest_weight(trace: Trace, layer: int, head: int) -> float:
     T, Tk = weights.shape
     others = weights[-1, 1 : Tk - 1]
     largest = float(others.max(initial=0.0)) if Tk > 2 else 1.0
+    # The last rows, without position 0, which has no previous token.
     rows = np.arange(max(1 - trace.cached, T - PREVIOUS_ROWS), T)
     before = weights[rows, trace.cached + rows - 1]
     return largest / 2 if before.size and before.mean() > PREVIOUS else largest

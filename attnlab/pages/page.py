@@ -22,8 +22,7 @@ from attnlab.support.language import using_language
 from attnlab.support.messages import say
 from attnlab.text.tokens import Tokens
 
-# The largest size, in bytes, of a page that is written without announcing its size.
-LARGE = 10_000_000
+LARGE = 10_000_000  # the largest size, in bytes, of a page that is saved without a note
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,7 +113,7 @@ def playground(
     """Make a page that contains the model, and traces, edits, compares and continues texts.
 
     The page opens in any browser, with no network and nothing installed. Models of more than 300 MB
-    are refused; `attnlab.explore` opens them. So are tokenizers other than GPT-2's and BERT's.
+    are refused; `attnlab.explore` opens them. Tokenizers must be like GPT-2's or BERT's.
 
     Parameters
     ----------

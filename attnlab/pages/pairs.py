@@ -86,8 +86,9 @@ def row(pairs: AnyArray, scores: AnyArray, weights: AnyArray, visible: Mask) -> 
     yield from map(rounded, (pairs[chosen], np.abs(pairs[others]).max(axis=0, initial=0)))
     # The page compares the first key with the strongest other key, or that key with the next.
     strengths = np.where(visible, weights, -np.inf)
-    strengths[visible.argmax()] = np.inf
-    ranked = np.argsort(-strengths, kind="stable")[np.minimum(range(3), visible.sum() - 1)]
+    strengths[visible.argmax()] = np.inf  # ranks the first key first
+    three = np.minimum(range(3), visible.sum() - 1)  # repeats the last of fewer visible keys
+    ranked = np.argsort(-strengths, kind="stable")[three]
     compared = np.hstack([pairs, pairs[:, ranked[:2]] - pairs[:, ranked[1:]]])
     signed = compared * np.where(compared.sum(axis=0) < 0, -1, 1)
     yield ranked

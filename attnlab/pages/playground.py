@@ -22,8 +22,7 @@ from attnlab.pages.packs import embedded
 from attnlab.pages.saved import assembled, description_of, examples_of, first_text
 from attnlab.text.tokens import Tokens
 
-# The largest size of the parameters, in bytes. Browsers can't open larger pages.
-MOST_BYTES = 300_000_000
+MOST_BYTES = 300_000_000  # of parameters: browsers can't open larger pages
 
 
 def playground_page(model: GPT2, text_or_ids: str | ArrayLike | Tokens | None) -> str:

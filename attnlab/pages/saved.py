@@ -84,7 +84,7 @@ POLICY = (
 def trace_page(traces: Sequence[Trace], language: str | None = None) -> str:
     """Return the page's HTML for one trace, or two to compare; see `attnlab.page`."""
     for trace in traces:
-        # The trace keeps the logits, which the packs need but compute in a fork.
+        # The trace computes and keeps the logits here, since its forks compute the packs.
         trace.next_logits  # noqa: B018
     traces = [trace._fork() for trace in traces]
     with using_language(language):

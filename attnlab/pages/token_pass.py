@@ -64,8 +64,8 @@ MATRICES = (
     "mlp.W_2",
 )
 
-# The bytes of rows and columns in a file. A file includes at least the last token's rows, and one
-# column of each matrix of block 0.
+# The bytes of rows and columns in a file, 4 for each number. A file includes at least the last
+# token's rows, and one column of each matrix of block 0.
 BUDGET = 300_000
 
 NEXT_TOKENS = 5  # most probable next tokens whose columns of W_U are included

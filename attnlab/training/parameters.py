@@ -16,7 +16,7 @@ def decay_mask(config: GPT2Config) -> ParameterVector:
     """A mask of the parameters that decay: 1 in matrices, 0 in biases and LayerNorms."""
     mask = ParameterVector(config)
     for values in mask.values():
-        values[...] = values.ndim == 2
+        values[...] = 1 if values.ndim == 2 else 0
     return mask
 
 

@@ -42,10 +42,10 @@ from attnlab.views.labelled_step import (
 COLUMNS_SHOWN = 16  # columns without tokens, such as Q's 64 columns
 CELLS_SHOWN = 32  # rows and columns of an analysis
 TEXTS_SHOWN = 12  # columns of an analysis whose cells have texts
-NUMBERS_SHOWN = 24  # columns of all heatmaps of an analysis with numbers outside of tooltips
+NUMBERS_SHOWN = 24  # columns, in all heatmaps of an analysis, whose cells show numbers
 GRIDS_SHOWN = 12  # heatmaps of an analysis
 TEXT_LENGTH = 12  # characters of a text in a cell
-SHORT = 5  # characters of column labels that aren't rotated above numbers
+SHORT = 5  # characters of a column label that isn't rotated above numbers
 
 # The width in pixels of a layer's row of drawings, which has a drawing for each head.
 ROW_WIDTH = 760
@@ -155,7 +155,7 @@ def _grid(grid: Grid, has_numbers: bool) -> str:
     css_class = "map texts" if has_text else "map"
     longest = max((len(columns.labels[j]) for j in indices[1] if j is not None), default=0)
     css_class += " short" if longest <= (SHORT if has_text else 2) else ""
-    size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
+    size = _cell_size(len(indices[1]))
     caption = _axes_caption(rows, columns) if rows.name and columns.name else ""
     table = _cells(replace(grid, axes=(rows, columns)), indices, css_class=css_class, size=size)
     return f"{caption}{table}{_cut_note(map(_omission, (rows, columns), indices))}"
@@ -218,11 +218,16 @@ def _heatmap(step: LabelledStep) -> str:
     indices = [
         indices_of(axis, TOKENS_SHOWN if axis.is_of_tokens else COLUMNS_SHOWN) for axis in step.axes
     ]
-    size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
+    size = _cell_size(max(len(axis.labels) for axis in step.axes))
     return (
         f"{_axes_caption(*step.axes)}{_cells(step, indices, css_class='map', size=size)}"
         f"{_scale(step)}{_tokens_note(step.axes, indices)}"
     )
+
+
+def _cell_size(count: int) -> int:
+    """The size of a heatmap's cell in pixels, which is smaller for many rows or columns."""
+    return 18 if count <= COLUMNS_SHOWN else 13
 
 
 def _axes_caption(rows: Axis, columns: Axis) -> str:

@@ -99,7 +99,7 @@ def plane(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """What matrices do to the plane: to a grid, the basis vectors and the square of these vectors.
+    """What matrices do to the plane: to a grid, the basis vectors and the unit square.
 
     A point is a row vector x, as in Q = X W_Q, and becomes x W, or x W + b. So the basis vectors
     (1, 0) and (0, 1) become the rows of W. The first panel shows the plane before any map. All
@@ -122,8 +122,8 @@ def plane(
     reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest  # lines at whole numbers
     along = np.linspace(-reach, reach, 2 * min(math.ceil(reach), GRID_LINES) + 1)
     grid = [((x, -reach), (x, reach)) for x in along] + [((-reach, y), (reach, y)) for y in along]
-    size = 1.05 * max(float(np.abs(np.array(grid) @ W + b).max()) for _, W, b in maps)
-    across = 2 if len(maps) in (2, 4) else 3
+    size = 1.05 * max(float(np.abs(np.array(grid) @ W + b).max()) for _, W, b in maps)  # a margin
+    across = 2 if len(maps) in (2, 4) else 3  # the number of panels in a row
     down = math.ceil(len(maps) / across)
     outer = axes_for(ax, PANEL_INCHES * across, PANEL_INCHES * down + 0.3)
     outer.set_axis_off()

@@ -53,8 +53,7 @@ with importing_extra("plot"):
     from matplotlib.figure import Figure
     from matplotlib.ticker import AutoLocator, ScalarFormatter
 
-# The largest number of rows and of columns of each head in the picture of all heads.
-TILE_SHOWN = 32
+TILE_SHOWN = 32  # the largest number of rows and of columns of each head in `plot_heads`
 
 # The size of a cell that has a label beside it, and the width of a label's character.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085

@@ -22,8 +22,7 @@ with importing_extra("sheets"):
 # The largest number of cells. Workbooks with more cells take minutes to open.
 MAX_CELLS = 1_000_000
 
-# The number that stands for -inf, which spreadsheets lack.
-MINUS_INFINITY = -1e308
+MINUS_INFINITY = -1e308  # stands for -inf, which spreadsheets lack
 
 NOTES = (
     "Change a number or formula, and everything that depends on it changes.",

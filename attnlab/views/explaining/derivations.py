@@ -59,15 +59,15 @@ class Symbol(NDArrayOperatorsMixin):
     @property
     def tree(self) -> Tree:
         """The formula of the element at [row, column]."""
-        return self.at(*("row", "column")[2 - self.ndim :])
+        return self.at(*("row", "column")[2 - self.ndim :])  # a vector has only a column
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        rows = [0] * (self.ndim - 1)  # any row, since all rows have the same length
+        rows = [0] * (self.ndim - 1)  # any row, since all rows have the length of the first array
         return (*rows, Symbol(lambda: ("len", next(leaves(self.at(*rows, ":")))), 0))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> Symbol:
-        if ufunc is np.matmul:
+        if ufunc is np.matmul:  # each element is the sum of a row of x times a column of W
             x, W = inputs
             return Symbol(
                 lambda *index: ("sum", ("*", x.at(*index[:-1], ":"), W.at(":", index[-1]))), x.ndim
@@ -317,7 +317,7 @@ def texts_and_operands(tree: Tree) -> list[Any]:
 
 
 def computing(root: type[Result]) -> list[Callable[..., Any]]:
-    """The equations of a class of results that compute numbers, and probabilities' softmax."""
+    """The equations of a class of results that compute numbers, and softmax for probabilities."""
     used = dict.fromkeys(step.equation for _, step in steps_below(root))
     return [*(equation for equation in used if computes(equation)), equations.softmax]
 

@@ -339,7 +339,7 @@ def resolved_positions(
                     f"{quoted(indices[kind])}"
                 )
         indices = {kind: indices[kind] for kind in kinds}
-    is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
+    is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}  # such as W_1, without tokens or ids
     positions: list[Position] = []
     for axis, count, choice in zip(axes, np.shape(value), indices.values(), strict=True):
         if axis in TOKENS:

@@ -174,7 +174,7 @@ class StepNumber:
     def verify(self, expected: Rounded) -> Any:
         """Return the equation's result if the formulas' result agrees; else raise.
 
-        If an edit of the array that contains this step changed it, return the formulas' result.
+        A head's number may come from an edited array of its layer: return the formulas' result.
         """
         result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
