@@ -203,8 +203,8 @@ class GradientRun(Run):
 class AttentionGradientRun(GradientRun):
     """Gradients of Σ d · y, where y is the last step of `attention` or a similar function."""
 
-    last: str
-    d: Array
+    last: str  # the name of the last step
+    d: Array  # in the shape of y
 
     def depends(self, path: str) -> bool:
         step = self.graph[path].step

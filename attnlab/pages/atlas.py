@@ -66,7 +66,8 @@ def _differing(body: str, other: str) -> dict[str, list[int]]:
     pairs = zip(READABLE.findall(body), READABLE.findall(other), strict=True)
     for n, (own, translated) in enumerate(pairs):
         if own != translated:
-            indices.setdefault(html.unescape("".join(translated)), []).append(n)
+            text = html.unescape("".join(translated))  # one of the two groups is empty
+            indices.setdefault(text, []).append(n)
     return indices
 
 

@@ -185,7 +185,7 @@ def explain_weight(attention: Any, query: int, key: int) -> Explanation:
         "q": products["Q"],
         "k": products["K"],
         "products": products["products"],
-        "dropout_mask": None,
+        "dropout_mask": None,  # if it isn't one of the steps
         **{name: as_json(step.stored) for name, step in steps.items()},
         **{name: weight.numbers[name] for name in ("maximum", "shifted", "exp", "row_sum")},
         "unedited": {
@@ -264,7 +264,7 @@ def explain_row(attention: Any, query: int) -> Explanation:
         "scale": as_json(scale.stored),
         "maximum": maximum,
         "row_sum": row_sum,
-        "dropout_mask": None,
+        "dropout_mask": None,  # if it isn't one of the steps
         **{name: as_json(step.stored) for name, step in steps.items()},
         **intermediate,
         "context": as_json(context),
