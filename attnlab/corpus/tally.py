@@ -22,8 +22,7 @@ from attnlab.support.checks import reraised_as
 from attnlab.support.files import FilePath, open_regular, reading, write_atomically
 from attnlab.support.sink import NOTABLE
 
-# With fewer texts, standard errors are unreliable.
-MIN_TEXTS = 10
+MIN_TEXTS = 10  # with fewer texts, standard errors are unreliable
 
 # For each measure and head, the number of passages that are kept with the largest values, and also
 # with the smallest values.

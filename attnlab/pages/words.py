@@ -27,7 +27,7 @@ from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import BYTES
 
-TOLERANCE = 0.02  # of the sum of a row of weights, which may be in half precision
+TOLERANCE = 0.02  # the largest error of a row's sum of 1, also in half precision
 MOST_NUMBERS = 20_000_000  # a larger page is slow to open, and too large for most mail
 
 # The marks of tokenizers: a space before a word, and a token that continues a word.
@@ -153,7 +153,7 @@ def _texts(tokens: Sequence[str], name: str, count: int) -> list[str]:
     try:
         listed: list[Any] = [*tokens]
     except TypeError:
-        listed = [None]
+        listed = [None]  # refused below
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in listed):
         raise InvalidTypeError(
             f"{name} must be a list of texts, one a token; got {quoted(tokens)}. For ids, use "

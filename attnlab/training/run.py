@@ -35,8 +35,7 @@ from attnlab.training.parameters import decay_mask, initial_parameters
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
-# Seeds have at most 128 bits, like the seeds that NumPy generates.
-LARGEST_SEED = 2**128 - 1
+LARGEST_SEED = 2**128 - 1  # seeds have at most 128 bits, like the seeds that NumPy generates
 
 HOW_TO_SAVE_MEMORY = "use a smaller config, batch_size or sequence_length, or fewer steps"
 

@@ -20,11 +20,9 @@ from attnlab.support.tables import elide, label, table
 # The hint that ends the note in a view without some of the tokens.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# A masked cell in a text. Other cells with a weight of 0 show the number.
-MASKED = "-"
+MASKED = "-"  # a masked cell in a text; other cells with a weight of 0 show the number
 
-# The largest number of tokens along an axis of a view.
-TOKENS_SHOWN = 24
+TOKENS_SHOWN = 24  # the largest number of tokens along an axis of a view
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +93,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
             f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result "
             "of one sequence"
         )
-    named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
+    labelled = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
     names = result._table_steps
     # The mask and the steps after it have masked cells.
@@ -107,7 +105,7 @@ def labelled_step(result: Any, name: str) -> LabelledStep:
         # A number that an edit put into a masked cell of a computed step is shown.
         if result.steps[name].equation not in (None, identity):
             masked = masked & ((array == 0) | np.isneginf(array))
-    return LabelledStep(name, result._heading_of(name), array, named, masked)
+    return LabelledStep(name, result._heading_of(name), array, labelled, masked)
 
 
 def labelled_matrix(result: Result, name: str, all_heads: str) -> LabelledStep:

@@ -118,8 +118,8 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid]) -> s
     """
     title, *rest = pieces
     assert isinstance(title, str)
-    body = [grids_view([one for one in rest if isinstance(one, Grid)])]
-    body += [piece(one) for one in rest if not isinstance(one, Grid)]
+    body = [grids_view([each for each in rest if isinstance(each, Grid)])]
+    body += [piece(each) for each in rest if not isinstance(each, Grid)]
     text = f"<summary>{say('as text')}</summary><pre>{escape(repr(document))}</pre>"
     return html_document(title, *body, f"<details>{text}</details>")
 

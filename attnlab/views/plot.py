@@ -214,6 +214,7 @@ def plot_matrix(
     width = max(height, WORD_INCHES_PER_CHARACTER * (longest + 1))
     if width * len(columns_shown) > MAX_INCHES or into is not None:
         texts, width = [], height
+    # Labels and the colour bar need about 2 inches more.
     ax = axes_for(into, len(columns_shown) * width + 2.5, len(rows_shown) * height + 2)
     _image(ax, _with_gaps(array, rows_shown, columns_shown), words, scale)
     for axis, shown_indices, set_ticks, span in (

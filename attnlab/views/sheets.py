@@ -19,8 +19,7 @@ with importing_extra("sheets"):
     import xlsxwriter
     from xlsxwriter.utility import quote_sheetname, xl_range, xl_rowcol_to_cell
 
-# The largest number of cells. Workbooks with more cells take minutes to open.
-MAX_CELLS = 1_000_000
+MAX_CELLS = 1_000_000  # workbooks with more cells take minutes to open
 
 MINUS_INFINITY = -1e308  # stands for -inf, which spreadsheets lack
 

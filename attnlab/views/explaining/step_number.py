@@ -69,13 +69,15 @@ class StepNumber:
     @cached_property
     def indices(self) -> dict[str, Any]:
         """The values of `row` and `column` in formulas."""
-        names = ("row", "column")[-len(self.index) :] if self.index else ()
+        names = ("row", "column")[-len(self.index) :] if self.index else ()  # a vector has columns
         indices: dict[str, Any] = dict(zip(names, self.index, strict=True))
-        return indices | {"row": indices["row"] - self.rows_cached} if self.rows_cached else indices
+        if self.rows_cached:
+            indices["row"] -= self.rows_cached
+        return indices
 
     @property
     def rows_cached(self) -> int:
-        """The number of rows of K or V that come from the cache. K = affine(x, W, b) is new."""
+        """The number of rows of K or V from the cache; the rows of affine(x, W, b) follow."""
         is_extended = self.name in ("K", "V") and "x" in self.needs
         return int(self.result.tokens_before) if is_extended else 0
 
@@ -146,7 +148,7 @@ class StepNumber:
         """The rounding error of an input that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not self.result._run.is_long:
             return 0.0
-        if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # another result's step
+        if self.needs[tree[1]][0] != f"{self.result._prefix}{tree[1]}":  # a step of another result
             return 0.0
         # In a long text, steps with a number for each query and key are computed in blocks of rows,
         # which may round differently than the whole array does.
@@ -174,7 +176,7 @@ class StepNumber:
     def verify(self, expected: Rounded) -> Any:
         """Return the equation's result if the formulas' result agrees; else raise.
 
-        A head's number may come from an edited array of its layer: return the formulas' result.
+        If an edited array of the layer contains a head's step, return the formulas' result.
         """
         result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
