@@ -159,8 +159,8 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
     -------
     LogitLens
         `print` shows the most probable tokens; `.of(token)` has one token's ranks and
-        probabilities, `.top(k, at)` the k most probable tokens at one position. Only the positions
-        that are read are computed.
+        probabilities, `.top(k, at)` the k most probable tokens at one position. The numbers are
+        computed when they are read.
     """
     check_kind(trace, Trace, "trace")
     return LogitLens(trace, at)

@@ -108,7 +108,8 @@ def atlas(
     if executor is not None:
         check_kind(executor, Executor, "executor")
     limit = loaded.config.n_positions
-    window = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
+    window = min(WINDOW, limit) if window is None else window
+    window = as_count(window, "window", least=2, most=limit)
     task = Task(loaded, name, as_measures(measures), window)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")

@@ -27,7 +27,7 @@ LARGE = 10_000_000  # the largest size, in bytes, of a page that is saved withou
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Page(StdoutSafe):
-    """A self-contained page, which a notebook shows on the last line of a cell.
+    """A self-contained page. A notebook shows a page that a cell ends with.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 >>> from attnlab import pictures
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
-Each function returns a `Picture`. A notebook shows a picture on a cell's last line, and
+Each function returns a `Picture`. A notebook shows a picture that a cell ends with, and
 `picture.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The
 library's own words are in the language of ATTNLAB_LANGUAGE, or of the locale.
 """

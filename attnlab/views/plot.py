@@ -103,7 +103,7 @@ def drawing_in(language: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture(StdoutSafe):
-    """A picture, which a notebook shows on the last line of a cell."""
+    """A picture. A notebook shows a picture that a cell ends with."""
 
     axes: Axes  # matplotlib's Axes; you can draw more into them
     alt: str  # alt text for screen readers

@@ -71,10 +71,10 @@ PURPOSES = {
     "output": "W_O combines the heads' contexts into one vector for the residual stream.",
     "heads.output": "This head's contribution to the residual stream; all heads' contributions and "
     "b_O add up to the attention's output.",
-    "blocks.mid": "A residual connection: attention's output is added to its input, which "
+    "blocks.mid": "A residual connection: attention's output is added to the stream, which "
     "preserves information and lets gradients reach the first blocks.",
     # a block's MLP
-    "mlp.X": "LayerNorm again, so that the MLP also reads all vectors at one scale.",
+    "mlp.X": "LayerNorm is applied again, so that the MLP also reads all vectors at one scale.",
     "W_1": "Learned: a column for each neuron, the direction that it responds to.",
     "b_1": "Learned: each neuron's bias, which sets how easily it activates.",
     "hidden": "The inputs of F neurons (4 D in GPT-2), each a learned projection of one token's "
