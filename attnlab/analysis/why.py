@@ -304,11 +304,11 @@ class Why(Analysis):
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
         # No single pair is the reason if another pair, or all other pairs together, take away at
         # least half of the largest pair.
-        shares = [float(signed[place]) for place in largest_of(self.pairs, PAIRS_SHOWN)]
-        is_taken_back = 2 * max(-min(shares), abs(part) - abs(self.total)) >= abs(part)
+        largest = [float(signed[pair]) for pair in largest_of(self.pairs, PAIRS_SHOWN)]
+        is_taken_back = 2 * max(-min(largest), abs(part) - abs(self.total)) >= abs(part)
         if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1
-            most, least = max(shares), min(shares)
+            most, least = max(largest), min(largest)
             ends = {"most": f"{sign * most:+z.2f}", "least": f"{sign * least:+z.2f}"}
             template = (
                 "{lead}: {total}. Many pairs nearly cancel; the largest are {most} and {least}."

@@ -143,8 +143,8 @@ def pair_columns(model: GPT2, plan: Plan, total: Tally, mean: AnyArray, error: A
     pairs = slice(2 * len(plan.bins), None)
     texts, queries, _ = total.sums["n"][:, pairs].astype(int)
     mean, error = mean[pairs], error[pairs]
-    rows = np.argsort(np.where(texts >= MIN_TEXTS, -mean, np.inf), kind="stable")[:LISTED]
-    rows = rows[texts[rows] >= MIN_TEXTS]
+    enough = np.flatnonzero(texts >= MIN_TEXTS)
+    rows = enough[np.argsort(-mean[enough], kind="stable")][:LISTED]
     query, key = (readable(model, ids) for ids in divmod(plan.pairs[rows], plan.vocab))
     numbers = lists(rows, mean=mean, error=error, texts=texts, queries=queries)
     return {"query": query, "key": key, **numbers}

@@ -94,9 +94,8 @@ class Explanation(StdoutSafe):
             if isinstance(line, Line):
                 blocks[-1] += heading + wrap(f"  {line.text}", width, "  ")
             else:
-                rows, feet = ([[*map(translate, row)] for row in x] for x in (line.rows, line.feet))
-                table = fold([*rows, *feet], width)
-                blocks += [[*heading, *table], []]  # a table stands between empty lines
+                rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
+                blocks += [[*heading, *fold(rows, width)], []]  # a table between empty lines
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:
