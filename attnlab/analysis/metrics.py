@@ -14,7 +14,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces, value_for_each
-from attnlab.support.checks import as_number, is_real, of_one
+from attnlab.support.checks import as_number, errors_of, is_real
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 
@@ -144,7 +144,7 @@ def effects_of_pairs(
         for indices in clean._groups():
             sides = (side._side_by_side(indices)[1] for side in (clean, corrupted))
             for i, *pair in zip(indices, *sides, strict=True):
-                with of_one(f"pair {i}"):
+                with errors_of(f"pair {i}"):
                     results[i] = analyse(*pair, target=metrics[i])
                 bar.update()
     in_order = [results[i] for i in range(len(clean))]

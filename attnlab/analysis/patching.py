@@ -41,7 +41,7 @@ from attnlab.model.traces import Traces, group_equal, value_for_each
 from attnlab.steps import Graph, at, read_only
 from attnlab.steps.labels import Axis
 from attnlab.steps.paths import parse, starred
-from attnlab.support.checks import as_flag, check_kind, of_one
+from attnlab.support.checks import as_flag, check_kind, errors_of
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import PLUS_MINUS, Table, listed, plus_minus
@@ -299,7 +299,7 @@ def patch_pairs(
 ) -> Patching:
     targets: list[Any] = []  # a Target for each pair, or None if its target is a function
     for i, target_of_pair in enumerate(value_for_each(target, len(clean), "target")):
-        with of_one(f"pair {i}"):
+        with errors_of(f"pair {i}"):
             targets.append(parse_metric(clean[i], target_of_pair, at)[2])
     check_lengths(corrupted, by_position)
     description = describe_metric(clean, target, at)

@@ -85,9 +85,9 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# The parameter's path for patterns of names in other implementations: LLMs-from-scratch (its model
-# of the chapters, and a faster one, with qkv) and minGPT before it took transformers' names. Paths
-# are without the block; "Q", "K" and "V" are parts of W_QKV or b_QKV. Matrices are nn.Linear's.
+# Patterns of names in other implementations, with the parameter's path within its block: those of
+# LLMs-from-scratch (the chapters' model, and a faster one with qkv), and of minGPT before it took
+# transformers' names. "Q", "K" and "V" are parts of W_QKV or b_QKV. Matrices are nn.Linear's.
 OTHER_BLOCK = r"(?:trf_blocks|blocks)\.(\d+)\."
 OTHER_NAMES = {
     r"tok_emb\.weight": "W_E",

@@ -105,7 +105,7 @@ class Explainable(ShownResult):
 
         Parameters
         ----------
-        step : a name, or a path from here, such as "blocks.0.mlp.hidden"; None for the final step,
+        step : a name, or a path such as "blocks.0.mlp.hidden"; None for the final step,
             logits or output. "probabilities" are softmax(logits).
         token : the row, by position (negative positions count from the end) or by the token's text,
             such as "it"; None for the last row. For a parameter, the row's number.

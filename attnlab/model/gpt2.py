@@ -35,7 +35,7 @@ from attnlab.support.checks import (
     as_flag,
     as_numpy,
     check_choice,
-    of_one,
+    errors_of,
     reraised_as,
 )
 from attnlab.support.files import as_path, make_directory
@@ -271,7 +271,7 @@ class GPT2:
         """The tokens of each of several texts; errors say which text."""
         tokens = []
         for i, text in enumerate(texts):
-            with of_one(f"text {i}"):
+            with errors_of(f"text {i}"):
                 tokens.append(self._tokens_to_trace(text, special))
         return tokens
 

@@ -40,7 +40,7 @@ def description(trace: Trace) -> dict[str, Any]:
     """The heads and the first query for which a file has pairs."""
     heads = story_heads(trace)
     T, Tk = trace.head(0, 0).scores_shape
-    floats = len(heads) * (16 + 2 * SHOWN + (SHOWN + 7) * Tk)  # of each query: the table above
+    floats = len(heads) * (16 + 2 * SHOWN + (SHOWN + 7) * Tk)  # a query's arrays, see above
     return {"heads": heads, "first": T - min(T, max(1, BUDGET // (4 * floats)))}
 
 
@@ -59,7 +59,7 @@ def rows(trace: Trace) -> Iterator[AnyArray]:
 def pairs_of(heads: Sequence[Head], first: int) -> AnyArray:
     """A layer's scores split by m parts of a query and n of a key: (heads, queries, m, n, Tk)."""
     T, Tk = heads[0].scores_shape
-    # The weights of `stream_terms`: each chosen query alone, and the keys one by one.
+    # The rows that `stream_terms` sums: each chosen query alone, and all keys, kept apart.
     ones = np.ones((Tk, 1), heads[0].Q.dtype)
     terms = terms_of(heads, {"query": np.eye(T, dtype=ones.dtype)[first:], "key": ones})
     Q, K = (split_heads(stacked(side), len(heads)) for side in terms.values())  # (m, H, T, Dh)

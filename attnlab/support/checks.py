@@ -92,7 +92,7 @@ def reraised_as(error_type: type[AttnlabError], message: str) -> Iterator[None]:
 
 
 @contextmanager
-def of_one(name: str) -> Iterator[None]:
+def errors_of(name: str) -> Iterator[None]:
     """Put a name, such as “text 2”, before the messages of errors."""
     try:
         yield

@@ -118,7 +118,7 @@ def check_settings(settings: Any) -> Settings:
     result = Settings(
         version="1.0",
         **parts,
-        # Old files have no type of the model; the default is before "|", which the file overrides.
+        # Old files don't name the model's type, so it gets a default; `| model` overrides that.
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(TOKEN_FLAGS, False) | token for token in added],
     )
