@@ -108,7 +108,7 @@ def long_columns(axes: Sequence[Axis], numbers: Mapping[str, AnyArray]) -> dict[
     for axis, index in zip(axes, indices, strict=True):
         # Two axes of heads have the same column names; those of the second begin with other_.
         for name, values in axis.columns.items():
-            is_text = isinstance(values[0], str)
+            is_text = isinstance(values[0], str)  # if a Message, the f-string makes it English
             array = np.array([f"{x}" for x in values], object) if is_text else np.asarray(values)
             columns[f"other_{name}" if name in columns else name] = array[index]
     return columns | {name: array.ravel() for name, array in numbers.items()}
