@@ -271,7 +271,7 @@ pictures.curves({"singular values": singular_values}, x_name="number", y_name="s
 # </details>
 #
 # **Exercise 3 (medium).** Let the head ask and answer with one matrix: put `W_K = W_Q` below the
-# two of 2.6. What does Q Kᵀ look like?
+# two matrices of 2.6. What does Q Kᵀ look like?
 #
 # <details><summary>Answer</summary>
 #

@@ -123,11 +123,11 @@ print(figures.verdict(recorded, matrices, 4, raw_scores=raw_scores))
 
 # %% [markdown]
 # **The second "it".** In "The dog chased the ball, but it couldn't catch it" the first "it" is the
-# dog, the second the ball. In a widely read example dog and ball tie for the second one by dot
-# product of the words' own vectors, 0.51 and 0.51; by query and keys the dog gets 0.56 and the ball
-# 0.96. Its query and keys are below, and three lines compute the figures. The words' own vectors
-# are chosen here to fit them: `W_Q` changes nothing, and the matrix of the keys doubles the second
-# number, which is large for a thing.
+# dog, the second the ball. In a widely read example, the dot products of the words' own vectors
+# can't decide about the second one: dog and ball get 0.51 and 0.51. With its query and their keys
+# the dog gets 0.56 and the ball 0.96. Its query and keys are below, and three lines compute the
+# figures. The words' own vectors are chosen here to fit them: `W_Q` changes nothing, and the matrix
+# of the keys doubles the second number, which is large for a thing.
 
 # %%
 it, dog, ball = np.array([[0.5, 0.5, 0.1], [0.9, 0.1, 0.1], [0.1, 0.9, 0.1]])
@@ -162,9 +162,9 @@ print(figures.verdict(recorded, matrices, 4, scores=scores))
 # score: whatever the score, the result is positive. Then divide by their sum, and the weights add
 # up to 1.
 #
-# First, three round numbers: 1.0, 0.5, 0.1. (Some texts give 0.57, 0.29 and 0.14, which are not
-# their softmax; work it out and see. Two more rows of theirs, 0.12, 0.73, 0.15 and 0.18, 0.27,
-# 0.55, aren't either; the right ones are printed below.)
+# First, three round numbers: 1.0, 0.5, 0.1. (Some texts give 0.57, 0.29 and 0.14, which are not the
+# softmax of these numbers; work it out and see. Two more rows in such texts, 0.12, 0.73, 0.15 and
+# 0.18, 0.27, 0.55, are wrong too; the right ones are printed below.)
 
 # %%
 example = [1.0, 0.5, 0.1]
@@ -252,7 +252,8 @@ pictures.arrows(weighted_values, title=f"context of {words[0]}")
 # %% [markdown]
 # **The same in print, by hand.** Before its program, the tutorial works out the row of 猫 by hand:
 # raw scores 0.455, 0.634, 0.605, weights 0.298, 0.356, 0.346 and context 0.512, 0.443. Its program
-# is right, and the hand is not, although the query, 0.6 and 0.47, is. Follow it step by step:
+# is right. The work by hand is wrong, although its query, 0.6 and 0.47, is right. Follow it step by
+# step:
 #
 # * The raw scores aren't that query times the keys: the keys are wrong.
 # * The division by √2 is missing. These weights are the softmax of the raw scores as they are.
@@ -445,8 +446,8 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(KQ.T - scor
 # <details><summary>Answer</summary>
 #
 # All scores are 0 and all powers of `e` are 1, so every weight is exactly a third. Every word gets
-# the same context, 0.4733 and 0.5867, the mean of the three values. With the original `W_Q` it was
-# not far from that.
+# the same context, 0.4733 and 0.5867, the mean of the three values. With the original `W_Q` the
+# context was not far from that.
 #
 # </details>
 #

@@ -125,9 +125,9 @@ compare("no_weights", scores=raw_scores, weights=weights, context=context)
 # products, [`raw_scores`](../attnlab/equations.py), are then divided by the square root of a key's
 # width: by √2, with the matrices here.
 #
-# The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows how far the
-# second variant's weights are from it: every word gives most to "Your".
+# The recorded figures have two variants with different matrices: one drawn between 0 and 1, one
+# drawn as PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows how
+# far the second variant's weights are from it: every word gives most to "Your".
 
 
 # %%
@@ -299,7 +299,7 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 
 # %% [markdown]
 # So why does everybody use the second way? The first needs some weight to be left. If the future
-# had taken nearly all of it, it divides 0 by 0.
+# had taken nearly all of the weight, the first way divides 0 by 0.
 #
 # [A head without the causal mask](book/pages/en/guide.md#explore
 # "playground.html#depth=lab&layer=0&head=3&query=2&ablate=mask").
@@ -311,8 +311,8 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 # **Dropout** sets each weight to 0 at random, with probability p, while a model is trained, so that
 # it does not rely on a few of them. It does not steer attention to certain words: which weights are
 # dropped is random, and different in every step. The weights that stay are multiplied by 1 / (1 -
-# p). GPT-2 was trained with dropout, p = 0.1, not only of the weights: also of the embedding, and
-# of what attention and MLP put out, before it is added to the residual stream.
+# p). GPT-2 was trained with dropout, p = 0.1, of the weights, of the embedding, and of the outputs
+# of attention and MLP before they are added to the residual stream.
 #
 # First with a mask that was recorded for p = 0.5: 0 where a weight is dropped, 2 where it stays.
 # Look at "journey": with the words above both its weights are dropped, and its row is all zeros.

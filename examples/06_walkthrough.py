@@ -90,8 +90,8 @@ pictures.heatmap(scores, rows=symbols[:T], columns=symbols[:T], title="scores")
 #
 # The model looks up a row for each token (`wte`) and one for each position (`wpe`), and adds them:
 # [`embedding`](../attnlab/equations.py). Both were rounded to four decimals before they were
-# printed, so the last digit of our sum may be off by one. For the numbers above it is, in 10 of 36
-# numbers. So the sums are compared to three decimals here.
+# printed, so the last digit of our sum may be off by one. With the numbers above, this happens in
+# 10 of 36 sums. So the sums are compared to three decimals here.
 
 # %%
 print("\n6.2 Token plus position")
@@ -263,7 +263,7 @@ for name in ("Q", "K", "V"):
     print(walk_steps[name])
 
 # %% [markdown]
-# Query times key, divided by √Dk, then masked.
+# The scores are query times key, divided by √Dk, and then masked.
 
 # %%
 for name in ("scores", "masked_scores"):
@@ -278,7 +278,7 @@ for name in ("weights", "context"):
     print(walk_steps[name])
 
 # %% [markdown]
-# The last token's second largest weight, with every number it is computed from.
+# Here is the last token's second largest weight, with every number it is computed from.
 
 # %%
 trace = model.trace(PROMPT)
@@ -320,7 +320,7 @@ print(walkthrough.reproduce(model, PROMPT))
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
 # vocabulary has a token `'s`, so the apostrophe and the `s` become one token, and every later token
 # moves to an earlier position: two earlier in GPT-2, where the curly apostrophe is two tokens, one
-# earlier in the pocket model, where it is one. Other position embeddings, other numbers: the
+# earlier in the pocket model, where it is one. Other position embeddings give other numbers, so the
 # article's tables can't match. The library says so, and never changes the quote for you.
 
 # %%
@@ -418,7 +418,8 @@ for description, array in arrays.items():
 # of √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1
 # either way.)
 #
-# **Similarity** is printed as a table, too, and its formula doesn't fit: see below the numbers.
+# **Similarity** is printed as a table, too, and its formula doesn't fit: see the text below the
+# numbers.
 
 # %%
 print(f"\ncos π = {math.cos(math.pi):.0f}")

@@ -613,8 +613,8 @@ print(attnlab.table([*fit.values()], rows=rows, columns=columns, decimals=2))
 
 # %% [markdown]
 # With the texts above the right pronoun is the more probable one each time, and each time some head
-# carries a part of that. Nobody wrote this rule into the model: it is in the texts. (In its first
-# rounds some of these were sentences made to show it; its card says which.)
+# carries a part of that. Nobody wrote this rule into the model: it is in the texts. (In the model's
+# first rounds of training, some texts were sentences made to show this rule; its card says which.)
 #
 # And where does its knowledge end? Here is a phrase that people often say, a fact, a sum, and a
 # story that the model tells alone, always with the most probable token.

@@ -58,10 +58,10 @@ print(figures.verdict(published, sizes, 0, count=qkv))
 # %% [markdown]
 # ## 9.2 The whole of GPT-2 small
 #
-# Per layer: attention, with an output matrix `W_O` (9.5); an MLP of two matrices, F = 4 D wide; two
-# LayerNorms with a gain and a bias each. Outside the layers: a row for each token of the
-# vocabulary, a row for each position, and a final LayerNorm. The output reuses the token embedding
-# (**weight tying**), so it adds nothing.
+# Each layer has attention with an output matrix `W_O` (9.5), an MLP of two matrices, F = 4 D wide,
+# and two LayerNorms with a gain and a bias each. Outside the layers there are a row for each token
+# of the vocabulary, a row for each position, and a final LayerNorm. The output reuses the token
+# embedding (**weight tying**), so it adds nothing.
 
 # %%
 D, F, L = gpt2.n_embd, gpt2.d_mlp, gpt2.n_layer
@@ -101,11 +101,11 @@ print(f"\nparameter_count says {parameter_count(gpt2):,}")
 # %% [markdown]
 # ## 9.3 The published sizes
 #
-# The same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the embedding
-# only with D: the larger the model, the smaller the share of its vocabulary. A head has 64 columns
-# in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones. Its designers
-# choose D and the number of heads H; the width follows, D / H = 12,288 / 96 = 128, so that the
-# heads' contexts side by side are as wide as the input.
+# Here are the same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the
+# embedding only with D: the larger the model, the smaller the share of its vocabulary. A head has
+# 64 columns in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones. Its
+# designers choose D and the number of heads H; the width follows, D / H = 12,288 / 96 = 128, so
+# that the heads' contexts side by side are as wide as the input.
 
 
 # %%
@@ -239,11 +239,11 @@ layer
 # %% [markdown]
 # ## 9.6 GPT-3: how much is attention?
 #
-# The same architecture, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value
-# map is counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). The table omits
-# biases. "The whole model" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175
-# billion it is known for, to the nearest billion. (With a separate output matrix, and without
-# biases, LayerNorms and positions, the count is 175,181,291,520.)
+# The architecture is the same, but larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each
+# head's value map is counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). The
+# table omits biases. "The whole model" is what a GPT-2 of these sizes has, with biases: for GPT-3
+# the 175 billion it is known for, to the nearest billion. (With a separate output matrix, and
+# without biases, LayerNorms and positions, the count is 175,181,291,520.)
 
 # %%
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -273,8 +273,8 @@ print(figures.verdict(notes, size_of_gpt3, 0, table=of_rows, **computed))
 
 # %% [markdown]
 # So attention, which everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two
-# mistakes that have been printed: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion;
-# and a vocabulary of 50,527, with two digits swapped. Multiplying exposes the second.
+# mistakes have been printed: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion; and
+# a vocabulary of 50,527, with two digits swapped. Multiplying exposes the second.
 
 # %%
 print()

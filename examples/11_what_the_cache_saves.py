@@ -179,8 +179,8 @@ pictures.heatmap(
 # * attention: Dh for each pair of a query and a key it may attend to, and Dh more for weights times
 #   values, in each of the H heads, so 2 · D for a pair
 #
-# And once, either way, the newest token's [`logits`](../attnlab/equations.py): D for each token of
-# the vocabulary. Counting needs no weights, only sizes, so GPT-2's are here too, whichever model
+# Both ways also need the newest token's [`logits`](../attnlab/equations.py) once: D for each token
+# of the vocabulary. Counting needs no weights, only sizes, so GPT-2's are here too, whichever model
 # runs.
 
 # %%

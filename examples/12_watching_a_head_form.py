@@ -80,9 +80,9 @@ for ids in lines(6):
 # %% [markdown]
 # ## 12.2 What we watch
 #
-# 64 lines of ten letters, repeated once, which are not in the training text. The letters are ids
-# and need no tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for all
-# lines at once.
+# We watch 64 lines of ten letters, repeated once, which are not in the training text. The letters
+# are ids and need no tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for
+# all lines at once.
 #
 # * **The loss on each half** (the cross-entropy). On the first half no model can do better than
 #   about ln 26 = 3.26. On the second half a model that looks back can come near 0.
@@ -124,8 +124,8 @@ def weights_after_copy(forward: ForwardPass, layer: int) -> Array:
 # %% [markdown]
 # ## 12.3 Training
 #
-# `train` updates the parameters by **backpropagation** and gradient descent, and calls `watch`
-# after each step, which only looks.
+# `train` updates the parameters by **backpropagation** and gradient descent, and after each step it
+# calls `watch`, which only looks.
 
 # %%
 history: dict[int, list[list[float]]] = {1: [], 2: []}  # step, losses, after copy, previous token
@@ -196,11 +196,11 @@ pictures.curves(
 #
 # ## 12.4 Before, during and after it forms
 #
-# The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
-# quarter of its weight goes to one position, and at the end. Each row is a letter of the second
-# half, each column a letter it attends to. (With `SHORT = 0.0`, as in exercise 4, no head reaches a
-# quarter in 1,200 steps: the middle moment is missing, and the rest of the chapter shows a head
-# that hasn't formed.)
+# Here is the same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step,
+# when a quarter of its weight goes to one position, and at the end. Each row is a letter of the
+# second half, each column a letter it attends to. (With `SHORT = 0.0`, as in exercise 4, no head
+# reaches a quarter in 1,200 steps: the middle moment is missing, and the rest of the chapter shows
+# a head that hasn't formed.)
 
 # %%
 forward = ForwardPass(held_out, runs[2].parameters)

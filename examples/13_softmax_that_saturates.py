@@ -226,7 +226,7 @@ pictures.curves(
 )
 
 # %% [markdown]
-# With the division every column stays the same, whatever d. Without it, half of the queries get
+# With the division every column stays the same, whatever d is. Without it, half of the queries get
 # almost no gradient once d is large. Note the start: at d = 16 a median query gets *more* than with
 # the division, since its gradient isn't divided by √d in the backward pass either. As d grows,
 # saturation outweighs that.
@@ -253,8 +253,8 @@ print("* fraction that gets less than a tenth of the median with the division")
 # %% [markdown]
 # ## 13.6 What it does to learning
 #
-# 100 queries of d = 64. Each has to learn to attend to one of its 16 keys, chosen at random: loss =
-# ½ |context - target|². Only Q learns, in 200 steps of gradient descent, `Q - rate · d_Q`. A
+# Take 100 queries of d = 64. Each has to learn to attend to one of its 16 keys, chosen at random:
+# loss = ½ |context - target|². Only Q learns, in 200 steps of gradient descent, `Q - rate · d_Q`. A
 # comparison at one learning rate would not be fair, so each variant gets a range of them. How many
 # queries end with more than 0.9 of their weight on their key?
 
@@ -326,7 +326,7 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 #
 # ## 13.8 Predict, change, see
 #
-# **Exercise 1 (basic).** A loss that wants more weight everywhere: give all three keys the d_weight
+# **Exercise 1 (basic).** Let the loss want more weight everywhere: give all three keys the d_weight
 # -1 in the first cell. What are the d_scores?
 #
 # <details><summary>Answer</summary>
@@ -343,8 +343,8 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 # <details><summary>Answer</summary>
 #
 # Nothing: softmax depends only on differences. Key 1's d_score is still -0.1848 with the division
-# and -0.0003 without it. It is the same fact as each row of the Jacobian summing to 0: raise all
-# scores equally, and no weight changes.
+# and -0.0003 without it. For the same reason each row of the Jacobian sums to 0: raise all scores
+# equally, and no weight changes.
 #
 # </details>
 #

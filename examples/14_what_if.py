@@ -263,8 +263,8 @@ print(attnlab.table([*effects.values()], rows=[*effects], columns=columns, decim
 # **Why does a head look where it looks?** That can be answered in the same way. What enters layer 1
 # is a sum, and a score is the product of a query and a key. So once LayerNorm's deviation is held
 # fixed, a score is a sum over pairs: a part of the query times a part of the key (Elhage et al.,
-# 2021). The softmax sees only differences, so take the mean of the row away. Which pair makes head
-# 2 of layer 1 look at the dog: the words, their positions, or what layer 0 wrote, with its
+# 2021). The softmax sees only differences, so the mean of the row is subtracted. Which pair makes
+# head 2 of layer 1 look at the dog: the words, their positions, or what layer 0 wrote, with its
 # attention or with its MLP?
 
 # %%
@@ -331,9 +331,9 @@ print(attnlab.table([*left.values()], rows=[*left], columns=why.without(MLP)._fi
 # computed again it is 0.99: without the MLP the vector is shorter, so the rest is scaled up. (Only
 # LayerNorm lies between this MLP and the head, so `ablated` is the same.) In the recital, head 2
 # does induction. According to the sum, 6.57 of 7.67 is left without head 1 of layer 0, which
-# attends to the previous token. But if that head is ablated, -0.11 is left: the MLP read what it
-# wrote and passed it on. So the sum says what a score is made of, and an ablation says what it
-# depends on.
+# attends to the previous token. But if that head is ablated, -0.11 is left: the MLP reads what that
+# head wrote, and passes it on. So the sum says what a score is made of, and an ablation says what
+# it depends on.
 
 # %% [markdown]
 # ## 14.4 Patching
@@ -388,9 +388,9 @@ stream.plot() if stream else None
 # is asked for.
 
 # %% [markdown]
-# A patch brings in the other animal. An ablation only takes this one away. Ablate each head of
-# `TEXT`, by 0 and by its mean over the texts of 14.1 (`attnlab.averages`): how far does that move
-# the answer, from the dog (0) to the cat (1)?
+# A patch brings in the other animal. An ablation only takes the text's own animal away. Ablate each
+# head of `TEXT`, by 0 and by its mean over the texts of 14.1 (`attnlab.averages`): how far does
+# that move the answer, from the dog (0) to the cat (1)?
 
 # %%
 averages = attnlab.averages(pocket, MEANS)
@@ -414,9 +414,9 @@ for name, values in values_by.items():
 # ## 14.5 An estimate from one backward pass
 #
 # Patching runs the model once for each part. GPT-2 has 144 heads, and a head at each of 12
-# positions is 1,728 parts. Gradients say for all of them at once how the answer would change if
-# each changed a little. Multiplied by how much each does change, that is an estimate: **attribution
-# patching**.
+# positions is 1,728 parts. Gradients say for all parts at once how the answer would change if a
+# part changed a little. A part's gradient times its actual change estimates its effect:
+# **attribution patching**.
 
 # %%
 print("\n14.5 The same heads, estimated\n")

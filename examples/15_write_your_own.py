@@ -119,7 +119,8 @@ for mistake, attempt in mistakes.items():
 # %% [markdown]
 # Nobody wrote these names down. `check` takes the line of the first step that differs, changes one
 # thing in it that a person might write, runs it on the right numbers, and compares. What gives your
-# numbers in every cell is named; if two lines give the same, both are. In three lines:
+# numbers in every cell is named; if two lines give the same, both are. Here is the idea in three
+# lines:
 
 # %%
 Dk, D = K.shape[1], head.X.shape[1]

@@ -210,8 +210,8 @@ print(
 
 # %% [markdown]
 # With the sentences above, the error by tokens is a third of what it should be. Really reaching
-# that error would take nine times the sentences. (It may also be too large: exercise 3.) **Count
-# what was drawn independently**: here texts.
+# that error would take nine times the sentences. (The error by tokens may also be too large:
+# exercise 3.) **Count what was drawn independently**: here texts.
 
 # %% [markdown]
 # ## 16.4 An atlas
@@ -256,8 +256,9 @@ for passage in (*measured.most(*HEAD_A), *measured.least(*HEAD_A)):
     print(passage)
 
 # %% [markdown]
-# With the sentences above, it is highest in those that count, our anecdote among them, and zero in
-# those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the measured tokens.
+# With the sentences above, it is highest in sentences that count things, our anecdote among them,
+# and zero in those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the
+# measured tokens.
 
 # %%
 top = measured.most(*HEAD_A)[0]
@@ -338,8 +339,8 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 # was true of many sentences of one kind.
 #
 # Head 1 of layer 0, too, reaches 0.94 in one kind, but 0.15 or less in all others. With 1,600
-# sentences that count, we would be certain of something wrong. Standard errors know nothing about
-# sentences that were never drawn.
+# sentences that count things, we would be certain of something wrong. Standard errors know nothing
+# about sentences that were never drawn.
 
 # %% [markdown]
 # ## 16.7 Two atlases
@@ -372,9 +373,9 @@ print(f"  beyond four errors:  {(z > 4).sum():2}")
 
 # %% [markdown]
 # Of 32 differences, one or two lie beyond two errors by chance. Measure GPT-2's 144 heads in four
-# ways, and you will find about 29 between a model and itself. So with many comparisons, demand more
-# than two errors; here four. Now an untrained model of the same shape, with the parameters that
-# training would start from.
+# ways, and you will find about 29 such differences between a model and itself. So with many
+# comparisons, demand more than two errors; here four. Now an untrained model of the same shape,
+# with the parameters that training would start from.
 
 # %%
 start = initial_parameters(pocket.config, np.random.default_rng(SEED))
@@ -406,9 +407,9 @@ print(
 # It has learned to attend elsewhere. **Without a baseline, a number is neither large nor small.**
 #
 # (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
-# to each text, and their difference is known better than this. Then let the atlas measure the
-# difference: as in 16.8, with a function of a trace that also traces `trace.ids` with the other
-# model.)
+# to each text, and their difference is known better than this formula says. Then let the atlas
+# measure the difference: as in 16.8, with a function of a trace that also traces `trace.ids` with
+# the other model.)
 
 # %% [markdown]
 # ## 16.8 What an atlas does not say
@@ -470,11 +471,11 @@ for passage in rise.least(*HEADS[-1]):
 #
 # <details><summary>Answer</summary>
 #
-# 1.00 in the anecdote, 0.37 in the mean: true of one sentence, false of many. It is lowest in
-# sentences with quotes, 0.085. In the recital the words of the first round attend to `Say`, those
-# of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the first token. It
-# looks for the start of the current part of the text, and in a text of one part that is the first
-# token.
+# It is 1.00 in the anecdote and 0.37 in the mean: true of one sentence, false of many. It is lowest
+# in sentences with quotes, 0.085. In the recital the words of the first round attend to `Say`,
+# those of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the first
+# token. It looks for the start of the current part of the text, and in a text of one part that is
+# the first token.
 #
 # </details>
 #

@@ -321,8 +321,8 @@ print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 # With the settings above, all four put MLP 0 first, and heads 0.0 and 0.1 have 0.14 at most. They
 # disagree on head 0.2: 0.03 of the sum and nothing of what the path carries, yet 0.67 of the score
 # is lost without it, and the table says that it and head 1.2 need each other (1.28). MLP 0 reads
-# what head 0.2 writes: if that alone is cut, 0.65 is lost. So the sum and the path say what reaches
-# the head directly; an ablation and the table, what it depends on.
+# what head 0.2 writes: if only this path is cut, 0.65 is lost. So the sum and the path say what
+# reaches the head directly; an ablation and the table, what it depends on.
 
 # %% [markdown]
 # ## 18.7 Whose truth?
@@ -366,9 +366,9 @@ heads = [name for name in parts if name[0].isdigit()]
 print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decimals=2))
 
 # %% [markdown]
-# With the settings above, head 1.2 is needed by either: 5.47 and 5.59 are lost. Head 0.2 costs 1.11
-# and 2.82: later parts rely on what it always writes, which the mean leaves in place and the 0
-# takes away. By 0, these are the table's own numbers.
+# With the settings above, head 1.2 is needed with either ablation: 5.47 and 5.59 are lost. Head 0.2
+# costs 1.11 and 2.82: later parts rely on what it always writes, which the mean leaves in place and
+# the 0 takes away. With 0, these are the table's own numbers.
 #
 # **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
 # kinds from a small grammar, six of each: the standard errors are in

@@ -150,7 +150,7 @@ print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 # %% [markdown]
 # ## 19.3 Why the first token?
 #
-# Its row in every map is 1, 0, 0, ...: the first token sees only itself. So its vector is the same
+# The first token's row in every map is 1, 0, 0, ...: it sees only itself. So its vector is the same
 # whatever follows, in every layer: a fixed place, which all later tokens can see. That much the
 # matrices show. They don't contain vectors; but `english`, the model in attnlab that reads simple
 # English, rests too. Take sentences that it wasn't trained on, the first seven tokens of each. How
@@ -398,8 +398,8 @@ print(f"\nAll tokens alike: {evenly[1]:.2f} for the first, {even_third[1]:.2f} f
 #
 # <details><summary>Answer</summary>
 #
-# 0.17, one sixth: of six tokens one, the second, has the first token before it, and rests there.
-# All tokens alike would be 0.27. This is why 19.4 begins with the third token.
+# 0.17, one sixth: of six tokens one, the second, has the first token before it, and rests there. If
+# all tokens got the same, it would be 0.27. This is why 19.4 begins with the third token.
 #
 # </details>
 #

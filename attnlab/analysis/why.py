@@ -304,7 +304,7 @@ class Why(Analysis):
         numbers = {"lead": lead, "pair": pair, "part": shown, "total": total}
         # No single pair is the reason if another pair, or all other pairs together, take away at
         # least half of the largest pair.
-        largest = [float(signed[pair]) for pair in largest_of(self.pairs, PAIRS_SHOWN)]
+        largest = [float(signed[index]) for index in largest_of(self.pairs, PAIRS_SHOWN)]
         is_taken_back = 2 * max(-min(largest), abs(part) - abs(self.total)) >= abs(part)
         if abs(part) > abs(self.total) and is_taken_back:
             sign = 1 if is_above else -1

@@ -45,11 +45,12 @@ edges += [(writer, "final") for writer in writers]
 # %% [markdown]
 # ## Effects
 #
-# The effect of an edge is about change · slope: the change is what the writer writes in the clean
-# run minus that in the corrupted one, the slope is the metric's gradient through this reader alone.
-# One slope says little where a softmax is saturated. So **integrated gradients** (EAP-IG: Hanna and
-# others, 2024) take the mean slope of runs whose embedding is on the way from the corrupted to the
-# clean one. Effects are divided by the metric's whole change: 1 restores all of it.
+# The effect of an edge is approximately change · slope: the change is what the writer writes in the
+# clean run minus that in the corrupted one, the slope is the metric's gradient through this reader
+# alone. One slope says little where a softmax is saturated. So **integrated gradients** (EAP-IG:
+# Hanna and others, 2024) take the mean slope of runs whose embedding is on the way from the
+# corrupted to the clean one. Effects are divided by the metric's whole change: 1 restores all of
+# it.
 
 
 # %%

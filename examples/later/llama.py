@@ -59,7 +59,8 @@ def swiglu(X: Array, W_gate: Array, W_up: Array, W_down: Array) -> Array:
 # %% [markdown]
 # ## The forward pass
 #
-# As in [`equations.gpt2`](../../attnlab/equations.py). A `silenced` layer and head has context 0.
+# The order is that of [`equations.gpt2`](../../attnlab/equations.py). If `silenced` names a layer
+# and head, that head's context is 0.
 
 
 # %%
@@ -147,8 +148,8 @@ tokenizer = Tokenizer.from_directory(DIRECTORY) if DIRECTORY else gpt2.tokenizer
 # %% [markdown]
 # ## One head, and all of them
 #
-# The one above layer 0 that gives most from the last token to KEY. The page then draws all heads,
-# with the next words, and what follows without each head.
+# The first part is about the head above layer 0 in which the last token gives KEY the most. The
+# page then draws all heads, with the next words, and what follows without each head.
 
 # %%
 tokens, seen = tokenizer.tokens(TEXT), Parameters()
@@ -181,7 +182,8 @@ page
 # %% [markdown]
 # ## The head's last row, with one equation of GPT-2's
 #
-# GPT-2 has no groups, so there it has another group's keys. SwiGLU is replaced in the MLP before.
+# GPT-2 has no groups, so instead the head gets another group's keys. SwiGLU is replaced in the MLP
+# of the layer before.
 
 # %%
 gain, epsilon = p[f"blocks.{layer}.attention.gain"], p["config"]["rms_norm_eps"]

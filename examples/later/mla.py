@@ -88,6 +88,6 @@ print(attnlab.table([*changes.values()], rows=[*changes], columns=columns, decim
 # would cost a model trained with it is another question: such a model learns keys and values that
 # fit.
 #
-# One thing does not fit: [RoPE](llama.py) rotates keys by their position, and a rotation between
-# W_UK and q can't be multiplied into either. DeepSeek keeps a few more numbers for each token, one
-# rotated key that all heads share.
+# One thing does not fit: [RoPE](llama.py) rotates keys by their position. A rotation between q and
+# W_UK differs from position to position, so it can't be multiplied into W_UK once for all. DeepSeek
+# keeps a few more numbers for each token, one rotated key that all heads share.

@@ -49,10 +49,10 @@ print(f"their sum and the MLP's output: at most {rounding:.0e} apart")
 # %% [markdown]
 # ## The router
 #
-# A router is a small matrix: its logits say how much each expert is wanted, the best `ACTIVE` of
-# them run, and softmax of these gives their **gates**. Ours is not trained. Instead it uses the
-# length of what each expert actually writes. No router that ranks experts by length can do better.
-# A real router must predict the lengths from X, without running the experts.
+# A router is a small matrix: its logits say how much each expert is wanted, the `ACTIVE` most
+# wanted ones run, and softmax of their logits gives their **gates**. Ours is not trained. Instead
+# it uses the length of what each expert actually writes. No router that ranks experts by length can
+# do better. A real router must predict the lengths from X, without running the experts.
 
 # %%
 lengths = np.linalg.norm(outputs, axis=-1).T  # (T, experts)

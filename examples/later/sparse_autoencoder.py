@@ -33,10 +33,11 @@ center = vectors.mean(axis=0)
 # %% [markdown]
 # ## Training
 #
-# activations = the largest of ReLU((x - center) W_enc + b_enc), the rest 0 ("topk": Gao and others,
-# 2024), and x̂ = activations W_dec + center. The loss is the mean of ‖x - x̂‖². Its gradients are the
-# chain rule, and each step is Adam's (Kingma and Ba, 2015): a running mean of the gradients,
-# divided by their usual size. Rows of W_dec keep length 1, so that an activation is a length.
+# The activations are the largest numbers of ReLU((x - center) W_enc + b_enc), and 0 elsewhere
+# ("topk": Gao and others, 2024); x̂ = activations W_dec + center. The loss is the mean of ‖x -
+# x̂‖². Its gradients are the chain rule, and each step is Adam's (Kingma and Ba, 2015): a running
+# mean of the gradients, divided by their usual size. Rows of W_dec keep length 1, so that an
+# activation is a length.
 
 # %%
 rng = np.random.default_rng(0)
@@ -71,9 +72,10 @@ for step in range(1, STEPS + 1):
 # %% [markdown]
 # ## What the features find, and what the model does with them
 #
-# On other texts: the fraction of the variance that x̂ explains. The rest, the **error**, the model
-# uses too. Then one token's features: where each is most active, and what follows without it, by an
-# edit that subtracts only what it adds. Another seed gives others; none need have one meaning.
+# First comes the fraction of the variance that x̂ explains on other texts. The model also uses the
+# rest, the **error**. Then come one token's features: where each is most active, and what follows
+# without it, by an edit that subtracts only what the feature adds. Another seed gives other
+# features; none need have one meaning.
 
 # %%
 ids = np.concatenate([trace.ids for trace in others])
