@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checking.comparison import Stage, Stages, path_in_block
-from attnlab.checking.submission import submissions
+from attnlab.checking.comparison import Stage, Stages, path_in_block, submissions
 from attnlab.equations import AnyArray
 from attnlab.errors import CheckpointError, MissingExtraError
 from attnlab.model.gpt2 import GPT2
@@ -127,38 +126,34 @@ def steps_of(theirs: Any, trace: Trace) -> dict[str, AnyArray]:
     import torch
 
     steps: dict[str, AnyArray] = {}
+    core, hooks = theirs.transformer, list[Any]()
 
-    def keep(module: Any, *, inputs: str = "", outputs: str = "", index: int = 0) -> Any:
-        """Keep what a module gets, and what it returns: one of several, if it returns a tuple."""
+    def keep(path: str, module: Any, part: Callable[[Any, Any], Any] = lambda _, x: x) -> None:
+        """Keep a part of a module's arguments and results; of several, the first."""
 
-        def hook(_: Any, args: tuple[Any, ...], output: Any) -> None:
-            if inputs:
-                steps[inputs] = args[0][0].numpy()
-            if outputs:
-                steps[outputs] = (output[index] if isinstance(output, tuple) else output)[0].numpy()
+        def hook(_: Any, arguments: tuple[Any, ...], results: Any) -> None:
+            kept = part(arguments, results)
+            steps[path] = (kept[0] if isinstance(kept, tuple) else kept)[0].numpy()
 
-        return module.register_forward_hook(hook)
+        hooks.append(module.register_forward_hook(hook))
 
-    core = theirs.transformer
-    hooks = [
-        keep(core.wte, outputs="token_embedding"),
-        keep(core.wpe, outputs="position_embedding"),
-        keep(core.drop, outputs="embedding"),
-        keep(core.ln_f, outputs="final"),
-    ]
+    keep("token_embedding", core.wte)
+    keep("position_embedding", core.wpe)
+    keep("embedding", core.drop)
     for layer, block in enumerate(core.h):
         attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
-        hooks += [
-            keep(block.ln_1, outputs=f"{attention}.X"),
-            keep(block.attn.c_attn, outputs=f"{attention}.QKV"),
-            keep(block.attn, outputs=f"{attention}.weights", index=1),
-            keep(block.attn.c_proj, inputs=f"{attention}.concat", outputs=f"{attention}.output"),
-            keep(block.ln_2, inputs=f"blocks.{layer}.mid", outputs=f"{mlp}.X"),
-            keep(block.mlp.c_fc, outputs=f"{mlp}.hidden"),
-            keep(block.mlp.act, outputs=f"{mlp}.activated"),
-            keep(block.mlp.c_proj, outputs=f"{mlp}.output"),
-            keep(block, outputs=f"blocks.{layer}.output"),
-        ]
+        keep(f"{attention}.X", block.ln_1)
+        keep(f"{attention}.QKV", block.attn.c_attn)
+        keep(f"{attention}.weights", block.attn, lambda _, results: results[1])
+        keep(f"{attention}.concat", block.attn.c_proj, lambda arguments, _: arguments)
+        keep(f"{attention}.output", block.attn.c_proj)
+        keep(f"blocks.{layer}.mid", block.ln_2, lambda arguments, _: arguments)
+        keep(f"{mlp}.X", block.ln_2)
+        keep(f"{mlp}.hidden", block.mlp.c_fc)
+        keep(f"{mlp}.activated", block.mlp.act)
+        keep(f"{mlp}.output", block.mlp.c_proj)
+        keep(f"blocks.{layer}.output", block)
+    keep("final", core.ln_f)
     try:
         with torch.no_grad():
             steps["logits"] = theirs(torch.tensor(trace.tokens.ids[None])).logits[0].numpy()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations, product
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -62,9 +62,19 @@ NAMESPACE |= {"gelu": eq.gelu, "normalised": eq.normalised, "bool": bool, "int":
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """The code of a step."""
+    """The code of a step; code with the same text is equal."""
 
     lines: Lines
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Code) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @cached_property
+    def text(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name, ast.unparse(line)) for name, line in self.lines)
 
     @cached_property
     def names(self) -> list[str]:
@@ -108,7 +118,7 @@ def names_in(lines: Lines) -> Iterator[str]:
 
 @lru_cache(maxsize=1000)  # mutants share the lines that don't change
 def compiled(expression: ast.expr) -> Any:
-    return compile(ast.fix_missing_locations(ast.Expression(expression)), "<code>", "eval")
+    return compile(ast.Expression(expression), "<code>", "eval")
 
 
 def parsed(text: str) -> ast.expr:
@@ -127,7 +137,7 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
     """A tree in which `change` replaces nodes, unless it returns None; other nodes are shared."""
     if isinstance(node, list):
         return [rewritten(part, change) for part in node]
-    if not isinstance(node, ast.AST):
+    if not isinstance(node, ast.expr | ast.keyword):  # such as an operator
         return node
     if (new := change(node)) is not None:
         return new
@@ -135,9 +145,7 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
     parts = {name: rewritten(old[name], change) for name in node._fields if name in old}
     if all(part == old[name] for name, part in parts.items()):
         return node
-    result = copy.copy(node)
-    vars(result).update(parts)
-    return result
+    return type(node)(**old | parts)
 
 
 @cache
@@ -157,37 +165,34 @@ def definition(function: Callable[..., Any]) -> tuple[list[str], Lines]:
     return parameters, lines
 
 
-class WritingOut(ast.NodeTransformer):
-    """Replaces parameters by arguments, and calls of equations by their bodies.
+def written_out(
+    tree: ast.expr, names: Mapping[str, ast.expr], values: Mapping[str, Any], lines: Lines
+) -> ast.expr:
+    """An expression with others in the place of names, and bodies in the place of equations' calls.
 
     Lines before the value are appended to `lines`. `values` decide what is known, such as whether a
     bias is None.
     """
 
-    def __init__(
-        self, arguments: Mapping[str, Any], values: Mapping[str, Any], lines: Lines
-    ) -> None:
-        self.arguments, self.values, self.lines = {**arguments}, values, lines
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.arguments.get(node.id, node))
-
-    def visit_IfExp(self, node: ast.IfExp) -> Any:
-        is_true = eval(compiled(self.visit(node.test)), NAMESPACE, dict(self.values))
-        return self.visit(node.body if is_true else node.orelse)
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        function = self.values.get(name) or vars(eq).get(name)
+    def change(node: Any) -> Any:
+        if isinstance(node, ast.Name):
+            return copy.deepcopy(names.get(node.id))
+        if isinstance(node, ast.IfExp):
+            is_true = eval(compiled(rewritten(node.test, change)), NAMESPACE, {**values})
+            return rewritten(node.body if is_true else node.orelse, change)
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        function = values.get(name) or vars(eq).get(name)
         if getattr(function, "__module__", "") != eq.__name__:
-            return node
+            return None
         parameters, body = definition(function)
-        inside = WritingOut(dict(zip(parameters, node.args, strict=True)), self.values, self.lines)
+        inside = dict(zip(parameters, rewritten(node.args, change), strict=True))
         for name, line in body[:-1]:
-            self.lines.append((name, inside.visit(copy.deepcopy(line))))
-            inside.arguments[name] = named(name)
-        return inside.visit(copy.deepcopy(body[-1][1]))
+            lines.append((name, written_out(line, inside, values, lines)))
+            inside[name] = named(name)
+        return written_out(body[-1][1], inside, values, lines)
+
+    result: ast.expr = rewritten(tree, change)
+    return result
 
 
 # ---- sentences -----------------------------------------------------------------------------------
@@ -326,23 +331,22 @@ def template_of(text: str) -> ast.expr:
 
 def filled(template: str, **parts: ast.expr) -> ast.expr:
     """A template's expression, in which other expressions stand for its letters."""
-
-    def part(node: Any) -> Any:
-        return parts.get(node.id) if isinstance(node, ast.Name) else None
-
-    new: ast.expr = rewritten(template_of(template), part)
+    new: ast.expr = rewritten(template_of(template), partial(with_names, names=parts))
     return new
 
 
 def named(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())  # also for names with dots
+    return ast.Name(name, ast.Load(), lineno=1, col_offset=0)  # also for names with dots
+
+
+def called(name: str, arguments: list[ast.expr]) -> ast.expr:
+    return ast.Call(named(name), arguments, [], lineno=1, col_offset=0)
 
 
 # ---- mutants -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Mutant:
+class Mutant(NamedTuple):
     """Code with a change."""
 
     code: Code
@@ -352,14 +356,22 @@ class Mutant:
     key: tuple[Any, ...]  # the same for the same change of another step's code
 
 
-@dataclass(frozen=True, eq=False)
-class Other:
+class Kind(NamedTuple):
+    """What the rules know of a value."""
+
+    shape: tuple[int, ...]
+    dtype: str  # NumPy's kind, such as "f"
+
+
+class Other(NamedTuple):
     """A step or parameter that a mistake may use in the place of another."""
 
-    path: str
-    value: Any
+    part: str  # the path of the result that has it, such as blocks.0.mlp
+    role: str  # its name there
+    kind: Kind
     distance: int  # 0 in the same part, 1 in the same block, 2 elsewhere
     is_parameter: bool
+    is_finite: bool  # unlike masked scores
 
 
 def message_of(sentence: str, old_code: ast.expr, new_code: ast.expr, step: str) -> Message:
@@ -377,33 +389,37 @@ def message_of(sentence: str, old_code: ast.expr, new_code: ast.expr, step: str)
     return Message(sentence or REPLACED, old=old, new=new)
 
 
+# Traces of as many tokens share mutants, which are compiled only once.
+@lru_cache(maxsize=64)
+def mutants_of(
+    code: Code, kinds: tuple[tuple[str, Kind], ...], others: tuple[tuple[str, Other], ...]
+) -> list[Mutant]:
+    """All mutants of a step's code by their cost; their numbers are unknown."""
+    return sorted(Rules(code, dict(kinds), dict(others)).mutants(), key=lambda x: x.cost)
+
+
 class Rules:
     """The rewrites of a step's code.
 
-    `values` are those of all names in the code, `others` what may stand in the place of a name.
+    `kinds` has all names in the code, `others` what may stand in the place of a name.
     """
 
-    def __init__(self, values: Mapping[str, Any], others: Mapping[str, Other]) -> None:
-        self.values, self.others = values, others
-        self.operands: Sequence[str] = ()
+    def __init__(self, code: Code, kinds: Mapping[str, Kind], others: Mapping[str, Other]) -> None:
+        self.code, self.kinds, self.others = code, kinds, others
+        self.arrays = {name for name, kind in kinds.items() if kind.shape}
 
-    def mutants(self, code: Code) -> Iterator[Mutant]:
-        self.operands = code.names
-        yield from self.of_lines(code)
-        for number, (step, line) in enumerate(code.lines):
+    def mutants(self) -> Iterator[Mutant]:
+        yield from self.of_lines()
+        for number, (step, line) in enumerate(self.code.lines):
             nodes = [node for node in ast.walk(line) if isinstance(node, ast.expr)]
-            found = [
-                (place, node, rewrite)
-                for place, node in enumerate(nodes)
-                for rewrite in self.of_node(node)
-            ]
-            if number == len(code.lines) - 1:
-                found += [(-1, line, rewrite) for rewrite in self.of_step(step, line)]
-            for place, old, (new, cost, sentence, rule) in found:
-                lines = [*code.lines]
-                lines[number] = step, replaced(line, old, new)
-                message = partial(message_of, sentence, old, new, step if place < 0 else "")
-                yield Mutant(Code(lines), (number,), cost, message, (number, place, rule))
+            places = [(place, node, self.of_node(node)) for place, node in enumerate(nodes)]
+            if number == len(self.code.lines) - 1:
+                places.append((-1, line, self.of_step(step, line)))
+            for place, old, rewrites in places:
+                for new, cost, sentence, rule in rewrites:
+                    message = partial(message_of, sentence, old, new, step if place < 0 else "")
+                    change = partial(replaced, old=old, new=new)
+                    yield self.changed((number,), change, cost, message, (number, place, rule))
 
     # ---- one expression ----
 
@@ -412,7 +428,7 @@ class Rules:
             parts: dict[str, ast.expr] = {}
             if self.fits(pattern, node, parts):
                 yield filled(template, **parts), cost, sentence, template
-        if isinstance(node, ast.Name) and np.ndim(self.values.get(node.id, 0)):
+        if isinstance(node, ast.Name) and node.id in self.arrays:
             yield from self.of_operand(node.id)
         numbers: dict[float, float] = {}
         if isinstance(node, ast.Name) and node.id == "epsilon":
@@ -420,37 +436,38 @@ class Rules:
         elif isinstance(node, ast.Constant) and isinstance(node.value, float):
             numbers = other_numbers(node.value)
         for number, cost in numbers.items():
-            yield ast.Constant(number), cost, "", f"{number}"
+            yield ast.Constant(number, lineno=1, col_offset=0), cost, "", f"{number}"
 
     def of_operand(self, name: str) -> Iterator[Rewrite]:
         """Another step or parameter in the place of one, or added to it."""
-        value = self.values[name]
+        kind = self.kinds[name]
         for new, other in self.others.items():
             cost, role = self.cost_and_role(new)
-            if new == name or other.value.dtype.kind != value.dtype.kind:
+            if new == name or other.kind.dtype != kind.dtype:
                 continue
-            if other.value.shape == value.shape:
+            if other.kind == kind:
                 yield named(new), cost, "", f"other {role}"
-            elif other.is_parameter and other.value.shape == value.shape[::-1]:
+            elif other.is_parameter and other.kind.shape == kind.shape[::-1]:
                 yield filled("o.swapaxes(-2, -1)", o=named(new)), cost, "", f"other {role}"
-            if is_addable(other.value, value) and not other.is_parameter:
+            if is_addable(other, kind) and not other.is_parameter:
                 added = filled("a + o", a=named(name), o=named(new))
                 yield added, cost + 1, "", f"plus {role}"
 
     def of_step(self, step: str, line: ast.expr) -> Iterator[Rewrite]:
         """What may be done to a step as a whole: a function of it, another step added."""
-        value = self.values[step]
-        for _, sentence, template, cost in rules_for("Name", "s"):
-            yield filled(template, s=line), cost, sentence, template
-        arrays = [name for name in self.operands if np.ndim(self.values.get(name, 0))]
-        if len(arrays) == 1 and self.values[arrays[0]].shape == value.shape:
-            for _, sentence, template, cost in rules_for("Name", "u"):
-                yield filled(template, u=named(arrays[0])), cost, sentence, template
+        kind = self.kinds[step]
+        parts = {"s": line}
+        arrays = [name for name in self.code.names if name in self.arrays]
+        if len(arrays) == 1 and self.kinds[arrays[0]].shape == kind.shape:
+            parts["u"] = named(arrays[0])
+        for letter, part in parts.items():
+            for _, sentence, template, cost in rules_for("Name", letter):
+                yield filled(template, **{letter: part}), cost, sentence, template
         for name, other in self.others.items():
             node, (cost, role) = named(name), self.cost_and_role(name)
-            if is_like(other.value, value):
+            if other.kind == kind:
                 yield node, cost if role.startswith("operand") else cost + 0.5, "", f"is {role}"
-            if is_addable(other.value, value):
+            if is_addable(other, kind):
                 for sign in "+-*":
                     yield filled(f"s {sign} o", s=line, o=node), cost + 0.9, "", f"{sign} {role}"
 
@@ -471,93 +488,84 @@ class Rules:
     def is_of_kind(self, letter: str, node: ast.expr) -> bool:
         """Whether a letter of a pattern may stand for a node."""
         if letter == "k":  # no array
-            return not any(np.ndim(self.values.get(name, 0)) for name in names_in([("", node)]))
+            return self.arrays.isdisjoint(names_in([("", node)]))
         if letter not in "xWvnsu":
             return True
-        value = self.values.get(node.id) if isinstance(node, ast.Name) else None
-        if not isinstance(value, np.ndarray) or not isinstance(node, ast.Name):
+        if not isinstance(node, ast.Name) or node.id not in self.arrays:
             return False
+        shape, dtype = self.kinds[node.id]
         is_parameter = node.id in self.others and self.others[node.id].is_parameter
-        kind = "W" if is_parameter and value.ndim == 2 else "v" if is_parameter else "x"
-        return letter == {"i": "n", "f": kind}.get(value.dtype.kind)
+        kind = "W" if is_parameter and len(shape) == 2 else "v" if is_parameter else "x"
+        return letter == {"i": "n", "f": kind}.get(dtype)
 
     def cost_and_role(self, name: str) -> tuple[float, str]:
         """The cost of a name, and what it is in all code of the same form."""
-        if name in self.operands:
-            return 1.06, f"operand {self.operands.index(name)}"
-        return 1.06 + self.others[name].distance / 2, name.rpartition(".")[2]
+        if name in self.code.names:
+            return 1.06, f"operand {self.code.names.index(name)}"
+        return 1.06 + self.others[name].distance / 2, self.others[name].role
 
     # ---- all lines ----
 
-    def of_lines(self, code: Code) -> Iterator[Mutant]:
+    def of_lines(self) -> Iterator[Mutant]:
         """The same change in all lines: other names, another axis; an axis also in one line."""
-        own = [name for name in code.names if np.ndim(self.values.get(name, 0))]
-        used = [*names_in(code.lines)]
+        own = [name for name in self.code.names if name in self.arrays]
+        used, every = [*names_in(self.code.lines)], range(len(self.code.lines))
         for a, b in combinations(own, 2):
-            if is_like(self.values[a], self.values[b]):
-                yield renamed(code, {a: b, b: a}, 1.2, partial(Message, EXCHANGED, old=f"{a}, {b}"))
+            if self.kinds[a] == self.kinds[b]:
+                yield self.renamed({a: b, b: a}, 1.2, partial(Message, EXCHANGED, old=f"{a}, {b}"))
         for old, (new, other) in product(own, self.others.items()):
-            if used.count(old) > 1 and new != old and is_like(other.value, self.values[old]):
+            if used.count(old) > 1 and new != old and other.kind == self.kinds[old]:
                 message = partial(Message, REPLACED, old=old, new=new)
-                yield renamed(code, {old: new}, self.cost_and_role(new)[0], message)
-        mine = [n for n in own if n in self.others and self.others[n].is_parameter]
-        parts = {x.path.rpartition(".")[0] for x in self.others.values() if x.is_parameter}
-        for part in sorted(parts) if len(mine) > 1 else ():  # the parameters of another part
-            paths = {
-                f"{part}.{self.others[n].path.rpartition('.')[2]}".lstrip("."): n for n in mine
-            }
-            names = {paths[x.path]: new for new, x in self.others.items() if x.path in paths}
-            pairs = [(self.values[n], self.values[new]) for n, new in names.items()]
-            if len(names) == len(mine) and all(is_like(*pair) for pair in pairs):
-                yield renamed(code, names, 0.95, partial(Message, OTHERS, new=part or "final"))
+                yield self.renamed({old: new}, self.cost_and_role(new)[0], message)
+        parameters = {name: other for name, other in self.others.items() if other.is_parameter}
+        mine = [name for name in own if name in parameters]
+        for part in sorted({other.part for other in parameters.values()}) if len(mine) > 1 else ():
+            theirs = {other.role: new for new, other in parameters.items() if other.part == part}
+            names = {n: theirs[x] for n in mine if (x := parameters[n].role) in theirs}
+            alike = [n for n, new in names.items() if self.kinds[n] == self.kinds[new]]
+            if alike == mine:
+                yield self.renamed(names, 0.95, partial(Message, OTHERS, new=part or "final"))
         for axes in ("-2", "-3", "(-2, -1)", "(-3, -2, -1)"):
+            axis = ast.keyword("axis", parsed(axes), lineno=1, col_offset=0)
+            for numbers in (every, *((n,) for n in every)):
+                change = partial(with_axis, axis=axis)
+                yield self.changed(numbers, change, 0.9, partial(Message, AXIS), (axes, *numbers))
 
-            def over(node: Any, axes: str = axes) -> Any:
-                is_axis = isinstance(node, ast.keyword) and node.arg == "axis"
-                return ast.keyword("axis", parsed(axes)) if is_axis else None
+    def renamed(self, names: Mapping[str, str], cost: float, message: Any) -> Mutant:
+        """The code with other names."""
+        change = partial(with_names, names={old: named(new) for old, new in names.items()})
+        roles = [(self.code.names.index(x), new.rpartition(".")[2]) for x, new in names.items()]
+        numbers = range(len(self.code.lines))
+        return self.changed(numbers, change, cost, message, ("lines", *sorted(roles)))
 
-            for numbers in ((*range(len(code.lines)),), *((n,) for n in range(len(code.lines)))):
-                yield in_lines(
-                    code, over, numbers, 0.9, partial(Message, AXIS), ("axis", axes, numbers)
-                )
-
-
-def renamed(code: Code, names: Mapping[str, str], cost: float, message: Any) -> Mutant:
-    """The code with other names."""
-
-    def other_name(node: Any) -> Any:
-        is_old = isinstance(node, ast.Name) and node.id in names
-        return named(names[node.id]) if is_old else None
-
-    key = "lines", *sorted((code.names.index(x), y.rpartition(".")[2]) for x, y in names.items())
-    return in_lines(code, other_name, range(len(code.lines)), cost, message, key)
-
-
-def in_lines(
-    code: Code, change: Any, numbers: Sequence[int], cost: float, message: Any, key: Any
-) -> Mutant:
-    """The code with the same change in some lines."""
-    lines = [*code.lines]
-    for number in numbers:
-        lines[number] = lines[number][0], rewritten(lines[number][1], change)
-    changed = tuple(n for n in numbers if lines[n][1] is not code.lines[n][1])
-    return Mutant(Code(lines), changed, cost, message, key)
+    def changed(
+        self, numbers: Sequence[int], change: Any, cost: float, message: Any, key: Any
+    ) -> Mutant:
+        """The code with the same change in some lines."""
+        lines = [*self.code.lines]
+        for number in numbers:
+            lines[number] = lines[number][0], rewritten(lines[number][1], change)
+        differing = tuple(n for n in numbers if lines[n][1] is not self.code.lines[n][1])
+        return Mutant(Code(lines), differing, cost, message, key)
 
 
-def replaced(line: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
-    """A line with another expression in the place of one."""
-    result: ast.expr = rewritten(line, lambda node: new if node is old else None)
-    return result
+def with_names(node: Any, names: Mapping[str, ast.expr]) -> Any:
+    """What stands for a name; None for another node."""
+    return names.get(node.id) if isinstance(node, ast.Name) else None
 
 
-def is_like(a: Any, b: Any) -> bool:
-    """Whether one array can take another's place."""
-    return bool(a.shape == b.shape and a.dtype.kind == b.dtype.kind)
+def with_axis(node: Any, axis: ast.keyword) -> Any:
+    return axis if isinstance(node, ast.keyword) and node.arg == "axis" else None
 
 
-def is_addable(a: Any, b: Any) -> bool:
+def replaced(node: Any, old: ast.expr, new: ast.expr) -> Any:
+    return new if node is old else None
+
+
+def is_addable(other: Other, kind: Kind) -> bool:
     """Whether a matrix has the shape of another one's rows and columns."""
-    return 2 <= a.ndim <= b.ndim and a.shape == b.shape[b.ndim - a.ndim :] and np.isfinite(a).all()
+    shape, n = other.kind.shape, len(other.kind.shape)
+    return 2 <= n <= len(kind.shape) and shape == kind.shape[-n:] and other.is_finite
 
 
 def other_numbers(value: float) -> dict[float, float]:

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.checking.comparison import NEGLIGIBLE, path_in_block
+from attnlab.checking.comparison import NEGLIGIBLE, Submission, path_in_block
 from attnlab.checking.mutants import Code, template_of
 from attnlab.checking.replaced import beside, upstream
-from attnlab.checking.submission import Submission
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Run
@@ -39,7 +38,6 @@ def of(names: str, code: str) -> dict[str, str]:
 
 # What the user's scores hide is right; a score that they don't hide may be wrong.
 HIDDEN = f"~mask & (mine <= mine.max(axis=-1, keepdims=True) - {NEGLIGIBLE})"
-GAIN_AND_BIAS = "mine * gain + bias"
 
 ORDERS = (
     Order("Q is divided by {scale} already", of("W_Q b_Q Q raw_scores", "mine * scale"), "weights"),
@@ -71,7 +69,7 @@ ORDERS = (
     ),
     Order(
         "LayerNorm's gain and bias are left to the next matrix",
-        {"attention.X": GAIN_AND_BIAS, "mlp.X": GAIN_AND_BIAS, "final": GAIN_AND_BIAS},
+        dict.fromkeys(("attention.X", "mlp.X", "final"), "mine * gain + bias"),
         "Q",
     ),
     Order(
@@ -99,21 +97,19 @@ def table_name(graph: Graph, path: str) -> str:
 
 
 def in_another_order(
-    run: Run, submitted: list[Submission]
+    submitted: list[Submission],
 ) -> tuple[list[Submission], list[Message], bool]:
     """Read differing steps in another order, where they then agree.
 
     Returns the steps, a note on each order, and whether later steps agree, which confirms them all.
     """
-    given = submitted
+    given, run = submitted, submitted[0].run
     orders: list[tuple[Order, list[str]]] = []  # with the paths of the steps that it changes
     for n in range(len(given)):
         step, options = submitted[n], []
         for order in () if step.agrees else ORDERS:
-            if is_closer(in_order(run, step, order), step):
-                options.append(
-                    (order, [x if x.agrees else in_order(run, x, order) for x in submitted])
-                )
+            if is_closer(in_order(step, order), step):
+                options.append((order, [x if x.agrees else in_order(x, order) for x in submitted]))
         if options:
             order, read = max(options, key=lambda option: sum(x.agrees for x in option[1]))
             changed = [x.path for x, old in zip(read, submitted, strict=True) if x is not old]
@@ -144,15 +140,15 @@ def is_closer(read: Submission, step: Submission) -> Any:
     return read.agrees or read.difference.max() < step.difference.max() / MUCH
 
 
-def in_order(run: Run, step: Submission, order: Order) -> Submission:
+def in_order(step: Submission, order: Order) -> Submission:
     """The user's numbers read in another order; as they are if it doesn't change this step."""
-    if not (text := order.steps.get(table_name(run.graph, step.path))):
+    if not (text := order.steps.get(table_name(step.run.graph, step.path))):
         return step
     code = Code([("", template_of(text))])
+    if "mine" not in code.names:
+        return replace(step, path=beside(step.path, text)).in_run(step.run, step.perturbed) or step
     try:
-        if "mine" not in code.names:
-            return replace(step, path=beside(step.path, text)).in_run(run) or step
-        others = {x: run.value(beside(step.path, x)) for x in code.names if x != "mine"}
+        others = {x: step.run.value(beside(step.path, x)) for x in code.names if x != "mine"}
         layouts = [code.value({**others, "mine": x.astype(np.float64)}) for x in step.layouts]
     except (AttnlabError, KeyError):  # this type of result has no such step
         return step

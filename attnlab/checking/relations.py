@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnlab.checking.comparison import MASKED
-from attnlab.checking.mutants import B_QKV, W_QKV, Other
+from attnlab.checking.comparison import MASKED, MAX_REMAINING, Submission, as_float16
+from attnlab.checking.mutants import B_QKV, W_QKV
 from attnlab.checking.orders import table_name
 from attnlab.checking.replaced import upstream, with_changes
-from attnlab.checking.submission import MAX_REMAINING, Submission, as_float16, numbers_at
+from attnlab.equations import AnyArray
 from attnlab.steps import Run, steps_below
 from attnlab.steps.paths import fill, parse
 from attnlab.support.messages import Message
@@ -31,23 +31,7 @@ class Mistake:
 
 # ---- words ---------------------------------------------------------------------------------------
 
-POST_NORM = (
-    "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
-    "GPT-2 it comes before them (pre-norm), and there is one more after all blocks."
-)
-RMS_NORM = "This is RMSNorm. LayerNorm subtracts the mean first, and adds a bias."
-NO_GAIN = "The gain and the bias are missing."
 NO_SUM = "The rows don't sum to 1. Divide each by its sum."
-EVEN = "All keys get the same weight: the scores have no effect."
-MASKED_LATE = (
-    "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before the "
-    "softmax."
-)
-ORDER = "The columns of W_QKV are W_Q, W_K, W_V, in this order."
-PER_HEAD = (
-    "The columns of QKV are Q of all heads, then K of all heads, then V. Split it into three "
-    "parts first, then each part into heads."
-)
 LOAD_FLOAT32 = "The weights were converted to half precision. Load them as float32."
 OF_BLOCKS = "Each block has parameters of its own, in order."
 OTHER_PLACE = "Both layers and heads are counted from 0; check the index."
@@ -105,22 +89,34 @@ NORMS = ("attention.X", "mlp.X", "final")
 PROJECTED = "(X @ W_{0} + b_{0}).reshape(T, H, -1).swapaxes(-3, -2)"
 OF_EACH_HEAD = f"(X @ {W_QKV} + {B_QKV}).reshape(T, H, 3, -1).transpose(2, 1, 0, 3)"
 
-# A sentence, and the code of each step by its name in tables. In it, x is the first name of the
-# right code.
-GROUPS: list[tuple[str, dict[str, str]]] = [
-    (POST_NORM, IN_BLOCKS),
-    (POST_NORM, IN_BLOCKS | {"final": "x"}),
-    (RMS_NORM, dict.fromkeys(NORMS, "x / np.sqrt(mean(np.square(x)) + epsilon) * gain")),
-    (NO_GAIN, dict.fromkeys(NORMS, "normalised(x, epsilon)")),
-    (NO_SUM, {"attention.weights": "np.exp(masked_scores)"}),
-    (EVEN, {"attention.weights": "mask / mask.sum(axis=-1, keepdims=True) + 0 * scores"}),
-    (EVEN, {"attention.weights": "1 / T + 0 * scores"}),
-    (MASKED_LATE, {"attention.weights": "softmax(scores) * mask"}),
-    (PER_HEAD, {f"attention.{x}": f"{OF_EACH_HEAD}[{n}]" for n, x in enumerate("QKV")}),
-]
-for order in ("QVK", "KQV", "VKQ", "KVQ", "VQK"):
-    pairs = zip("QKV", order, strict=True)
-    GROUPS.append((ORDER, {f"attention.{a}": PROJECTED.format(b) for a, b in pairs if a != b}))
+# By sentence: the code of each step by its name in tables; several alternatives. In it, x is the
+# first name of the right code.
+GROUPS: dict[str, list[dict[str, str]]] = {
+    "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In GPT-2 "
+    "it comes before them (pre-norm), and there is one more after all blocks.": [
+        IN_BLOCKS,
+        IN_BLOCKS | {"final": "x"},
+    ],
+    "This is RMSNorm. LayerNorm subtracts the mean first, and adds a bias.": [
+        dict.fromkeys(NORMS, "x / np.sqrt(mean(np.square(x)) + epsilon) * gain")
+    ],
+    "The gain and the bias are missing.": [dict.fromkeys(NORMS, "normalised(x, epsilon)")],
+    NO_SUM: [{"attention.weights": "np.exp(masked_scores)"}],
+    "All keys get the same weight: the scores have no effect.": [
+        {"attention.weights": "mask / mask.sum(axis=-1, keepdims=True) + 0 * scores"},
+        {"attention.weights": "1 / T + 0 * scores"},
+    ],
+    "The mask is applied after the softmax, so rows no longer sum to 1. Mask the scores before the "
+    "softmax.": [{"attention.weights": "softmax(scores) * mask"}],
+    "The columns of QKV are Q of all heads, then K of all heads, then V. Split it into three parts "
+    "first, then each part into heads.": [
+        {f"attention.{x}": f"{OF_EACH_HEAD}[{n}]" for n, x in enumerate("QKV")}
+    ],
+    "The columns of W_QKV are W_Q, W_K, W_V, in this order.": [
+        {f"attention.{x}": PROJECTED.format(order[n]) for n, x in enumerate("QKV") if x != order[n]}
+        for order in ("QVK", "KQV", "VKQ", "KVQ", "VQK")
+    ],
+}
 
 
 def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tuple[Mistake, Run]]:
@@ -161,22 +157,21 @@ def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
     """Other steps that have the user's numbers: of another layer or head, or later ones."""
     graph, path = run.graph, submission.path
     counts = {"blocks": graph.n_layer, "heads": run.scores_shape[-3:][0]}
-    patterns = [x for x, _ in steps_below(graph.root, "*") if ("heads." in x) == ("heads." in path)]
-    paths = [other for pattern in patterns for other in fill(pattern, counts)]
+    paths = [x for pattern, _ in steps_below(graph.root, "*") for x in fill(pattern, counts)]
     name, stream = table_name(graph, path), ("embedding", "input", "mid", "output")
     for other in paths if not few_differ(submission) else ():
         is_later = name in stream and table_name(graph, other) in stream[2:]
-        if other == path or (table_name(graph, other) != name and not is_later):
+        is_candidate = is_later or table_name(graph, other) == name
+        if other == path or not is_candidate or ("heads." in other) != ("heads." in path):
             continue
-        value = numbers_at(run, other)
-        is_alike = value is not None and value.shape == submission.expected.shape
-        if is_alike and submission.equals(np.asarray(value)):
+        value = replace(submission, path=other).value_in(run)
+        if value is not None and submission.equals(value):
             hint = IN_PLACE if is_later and path in upstream(graph, [other]) else OTHER_PLACE
             yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(hint))
 
 
 def relations(
-    submission: Submission, others: Mapping[str, Other], operands: Sequence[str]
+    submission: Submission, others: Mapping[str, AnyArray], operands: Sequence[str]
 ) -> Iterator[Mistake]:
     """What the user's numbers are to the right ones, and to those of other steps, by name."""
     name = submission.path.rpartition(".")[2]
@@ -195,9 +190,9 @@ def relations(
         yield Mistake(formula, Message(DROPOUT), ("model.eval()",))
         return
     terms = {
-        n: np.asarray(others[n].value, np.float64)
+        n: np.asarray(others[n], np.float64)
         for n in sorted(others, key=lambda n: n not in operands)
-        if others[n].value.shape == expected.shape and np.isfinite(others[n].value).all()
+        if others[n].shape == expected.shape and np.isfinite(others[n]).all()
     }
     terms[name] = expected
     sums = [(name,), *itertools.combinations(terms, 2)]

@@ -7,7 +7,6 @@ that don't depend on it are shared with the original run.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from copy import copy
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -34,8 +33,9 @@ def changed(run: Run, path: str, change: Change) -> Node:
 
 def with_equation(node: Node, equation: Callable[..., Any], needs: Iterable[str]) -> Node:
     """A node with another equation, of steps by their paths."""
-    step = copy(node.step)
-    step.equation, step.fast, step.joint, step.optional = equation, None, None, False
+    step = object.__new__(type(node.step))  # copy.copy takes ten times as long
+    own = {"equation": equation, "fast": None, "joint": None, "optional": False}
+    vars(step).update(vars(node.step) | own)
     return node._replace(step=step, needs=(*needs,), fast_needs=(), layer_step="", select=None)
 
 

@@ -10,14 +10,31 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlab import equations as eq
-from attnlab.checking.comparison import path_in_block, perturbed_runs
-from attnlab.checking.mutants import Code, Lines, Mutant, Other, Rules, WritingOut, named, parsed
+from attnlab.checking.comparison import (
+    ERRORS,
+    MAX_REMAINING,
+    Submission,
+    path_in_block,
+    perturbed_runs,
+)
+from attnlab.checking.mutants import (
+    Code,
+    Kind,
+    Lines,
+    Mutant,
+    Other,
+    called,
+    mutants_of,
+    named,
+    parsed,
+    written_out,
+)
 from attnlab.checking.orders import scale_in, table_name
 from attnlab.checking.relations import (
     GROUPS,
@@ -29,7 +46,6 @@ from attnlab.checking.relations import (
     same_numbers,
 )
 from attnlab.checking.replaced import is_fixed, upstream, with_equation, with_nodes
-from attnlab.checking.submission import ERRORS, MAX_REMAINING, Submission
 from attnlab.steps import Run, steps_below
 from attnlab.steps.paths import parse
 from attnlab.support.messages import Message, joined
@@ -98,17 +114,16 @@ def name_in_code(path: str, of: str) -> str:
 class StepCode:
     """A step's code in a run, and its mutants."""
 
-    def __init__(self, run: Run, path: str, sizes: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run, sizes: Mapping[str, Any], path: str) -> None:
         self.run, self.path, self.name = run, path, path.rpartition(".")[2]
         node, self.right = run.graph[path], run.value(path)
         self.equation = node.step.equation
-        self.others = self.other_steps()
-        self.paths = {name: other.path for name, other in self.others.items()}
         self.sizes = {**sizes, "T": np.shape(self.right)[-2:][0]}
-        self.values = {name: other.value for name, other in self.others.items()}
-        self.values |= self.sizes | {"equation": self.equation}
+        self.values = self.sizes | {"equation": self.equation}
+        self.paths: dict[str, str] = {}
+        self.others = self.other_steps()
         arguments = [self.argument(need) for need in node.needs]
-        self.code = self.written(ast.Call(named("equation"), arguments, []))
+        self.code = self.written(called("equation", arguments))
 
     def argument(self, need: str) -> ast.expr:
         """A step that the equation needs, by its name, which gets its value; numbers as code."""
@@ -118,14 +133,14 @@ class StepCode:
         step, name = graph[path].step, name_in_code(path, self.path)
         if not step.axes and step.equation and not is_fixed(self.run, path):
             arguments = [self.argument(x) for x in graph[path].needs]
-            return ast.Call(named(step.equation.__name__), arguments, [])
+            return called(step.equation.__name__, arguments)
         self.values[name], self.paths[name] = self.run.value(path), path
         return named(name)
 
     def written(self, expression: ast.expr, **names: ast.expr) -> Code:
         """The code of an expression, in which other expressions stand for some names."""
         lines: Lines = []
-        line = WritingOut(names, self.values, lines).visit(expression)
+        line = written_out(expression, names, self.values, lines)
         return Code([*lines, (self.name, line)])
 
     def other_steps(self) -> dict[str, Other]:
@@ -152,27 +167,41 @@ class StepCode:
                 continue
             value = self.run.value(path)
             if isinstance(value, np.ndarray):
-                is_in_part = path.rpartition(".")[0] == self.path.rpartition(".")[0]
+                part = path.rpartition(".")[0]
+                is_in_part = part == self.path.rpartition(".")[0]
                 distance = 0 if is_in_part else 1 if block == number else 2
-                found[name_in_code(path, self.path)] = Other(path, value, distance, is_parameter)
+                name, kind = name_in_code(path, self.path), Kind(value.shape, value.dtype.kind)
+                is_finite = not step.infinite
+                found[name] = Other(part, step.name, kind, distance, is_parameter, is_finite)
+                self.values[name], self.paths[name] = value, path
         return found
 
     @cached_property
     def mutants(self) -> list[Mutant]:
         """The mutants by their cost; none if batch axes come before those of the code."""
         try:
-            rules = Rules(self.code.evaluated(self.values), self.others)
+            values = self.code.evaluated(self.values)
         except ERRORS:
             return []
-        return sorted(rules.mutants(self.code), key=lambda mutant: mutant.cost)
+        kinds = [(n, Kind(np.shape(x), np.asarray(x).dtype.kind)) for n, x in values.items()]
+        return mutants_of(self.code, tuple(kinds), tuple(self.others.items()))
+
+    @cached_property
+    def rounding(self) -> Any:
+        """Differences of float32 numbers that count as none."""
+        size = np.abs(np.where(np.isfinite(self.right), self.right, 0))
+        return 1e-6 * size + 1e-7 * size.max(initial=0)
+
+    def differs_from(self, value: Any) -> bool:
+        """Whether numbers differ from the right ones, and none is NaN."""
+        value = np.asarray(value, np.float32)
+        with np.errstate(all="ignore"):
+            is_right = (value == self.right) | (np.abs(value - self.right) <= self.rounding)
+        return not is_right.all() and not np.isnan(value).any()
 
     @cached_property
     def by_key(self) -> dict[tuple[Any, ...], Mutant]:
         return {mutant.key: mutant for mutant in reversed(self.mutants)}
-
-    def is_like(self, other: StepCode) -> bool:
-        """Whether a step is computed alike, such as all LayerNorms, or Q, K and V."""
-        return self.equation is other.equation or {self.name, other.name} <= {"Q", "K", "V"}
 
 
 def model_sizes(run: Run) -> dict[str, Any]:
@@ -211,14 +240,9 @@ class Search:
                 self.paths_of[table_name(graph, path)].append(path)
                 numbers += np.size(run.value(path)) if graph[path].is_input else 0
         self.sizes = model_sizes(run)
-        self.codes: dict[str, StepCode] = {}
-        self.alike: dict[str, dict[str, StepCode]] = {}  # steps that are computed alike
+        self.code = cache(partial(StepCode, run, self.sizes))
+        self.alike = cache(self.steps_like)
         self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
-
-    def code(self, path: str) -> StepCode:
-        if path not in self.codes:
-            self.codes[path] = StepCode(self.run, path, self.sizes)
-        return self.codes[path]
 
     def step(self, name: str) -> StepCode | None:
         """A step by its name in tables; None for inputs and names of other steps."""
@@ -265,7 +289,9 @@ class Search:
                 if value.shape != step.right.shape:
                     continue
                 rest = self.rest_of(step.path, value)
-                if is_new(value, step.right, mutant.cost, seen):
+                # Of equal numbers, only those of the likeliest mutants.
+                cost = seen.setdefault(value.astype(np.float32).tobytes(), mutant.cost)
+                if mutant.cost <= cost + TIE and step.differs_from(value):
                     yield Variant({name: mutant}, mutant.cost, rest)
                 if rest > MAX_REMAINING and len(names) == 1:
                     continue
@@ -273,7 +299,7 @@ class Search:
                     if (key := (*sorted(others), mutant.key)) not in done:
                         done.add(key)
                         yield Variant(others, mutant.cost)
-        for sentence, texts in GROUPS:
+        for sentence, texts in ((x, texts) for x, groups in GROUPS.items() for texts in groups):
             steps = {name: step for name in texts if (step := self.step(name))}
             is_some = len({*texts.values()}) == 1 or len(steps) == len(texts)
             if is_some and not steps.keys().isdisjoint(names):
@@ -290,15 +316,22 @@ class Search:
 
     def shared(self, name: str, mutant: Mutant) -> Iterator[dict[str, Mutant]]:
         """The same change in all steps that are computed alike, in blocks, or in the same part."""
-        if name not in self.alike:
-            steps = {x: step for x in self.paths_of if (step := self.step(x))}
-            self.alike[name] = {x: step for x, step in steps.items() if step.is_like(steps[name])}
-        keys = {x: step.by_key for x, step in self.alike[name].items()}
-        same = {x: by_key[mutant.key] for x, by_key in keys.items() if mutant.key in by_key}
         part = name.rpartition(".")[0]
+        steps = self.alike(name)
+        same = {x: steps[x].by_key[mutant.key] for x in steps if mutant.key in steps[x].by_key}
         in_blocks = {x: other for x, other in same.items() if number_of(self.paths_of[x][0]) >= 0}
         in_part = {x: other for x, other in same.items() if x.rpartition(".")[0] == part}
         yield from (group for group in (in_part, in_blocks, same) if len(group) > 1)
+
+    def steps_like(self, name: str) -> dict[str, StepCode]:
+        """All steps that are computed like one, such as all LayerNorms, or Q, K and V."""
+        steps = {x: step for x in self.paths_of if (step := self.step(x))}
+        own = steps[name]
+        return {
+            x: step
+            for x, step in steps.items()
+            if own.equation is step.equation or {own.name, step.name} <= {"Q", "K", "V"}
+        }
 
     def explained_by(self, variants: Sequence[Variant], block: int | None) -> Iterator[Explanation]:
         """Explanations by variants of one block, or of all, given the likeliest variants first.
@@ -362,17 +395,17 @@ class Search:
             return [Explanation((mistake,), self.run, left) for mistake in places]
         agreeing = {step.path for step in self.agreeing}
         agreeing |= {graph[path].layer_step for path in agreeing if graph[path].select}
-        found: list[Explanation] = []
+        found = [
+            Explanation((mistake,), run, unexplained, 1.0)
+            for mistake, run in runs_with_mistakes(self.run, self.submitted)
+            if (unexplained := self.left_by(run)) is not None
+        ]
+        blocks = {number_of(step.path) for step in (first, *self.later)}
         for stop_at in (agreeing, set[str]()):
             paths = upstream(graph, [first.path], stop_at)[::-1]
             names = [*dict.fromkeys(table_name(graph, path) for path in paths)]
             variants = sorted(self.variants(names), key=lambda variant: variant.cost)
-            found = []
-            for mistake, run in runs_with_mistakes(self.run, self.submitted):
-                if (unexplained := self.left_by(run)) is not None:
-                    found.append(Explanation((mistake,), run, unexplained, 1.0))
             # Numbers of one block are usually computed from its right input.
-            blocks = {number_of(step.path) for step in (first, *self.later)}
             for block in (*blocks, None) if len(blocks) == 1 else (None,):
                 if all(explanation.unexplained for explanation in found):
                     found += self.explained_by(variants, block)
@@ -380,8 +413,8 @@ class Search:
                 break
         if not found:
             step = self.step(table_name(graph, first.path))
-            others, operands = (step.others, step.code.names) if step else ({}, [])
-            mistakes = relations(first, others, operands)
+            others = {name: step.values[name] for name in step.others} if step else {}
+            mistakes = relations(first, others, step.code.names if step else [])
             found = [Explanation((mistake,), self.run) for mistake in mistakes]
         return found
 
@@ -396,14 +429,6 @@ def group_mutant(step: StepCode, text: str, sentence: str) -> Mutant:
 def call(code: Code, sizes: Mapping[str, Any], names: Sequence[str], *values: Any) -> Any:
     """The value of code, given those of names."""
     return code.value({**sizes, **dict(zip(names, values, strict=True))})
-
-
-def is_new(value: Any, right: Any, cost: float, seen: dict[bytes, float]) -> bool:
-    """Whether a mutant's numbers differ from the right ones, and from those of likelier mutants."""
-    value = np.asarray(value, np.float32)
-    size = np.abs(np.where(np.isfinite(right), right, 0)).max(initial=0)
-    is_right = np.isclose(value, right, 1e-6, 1e-7 * size).all() or np.isnan(value).any()
-    return not is_right and seen.setdefault(value.tobytes(), cost) >= cost - TIE
 
 
 def form_of(formula: str) -> tuple[str, ...]:
@@ -440,5 +465,6 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
         if not best.unexplained or best.run is run:
             break
         run = best.run
-        compared = [step.in_run(run) or step for step in compared]
+        perturbed = perturbed_runs(run, [step.path for step in compared], first.epsilon)
+        compared = [step.in_run(run, perturbed) or step for step in compared]
     return explanations

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.comparison import (
+    FLOAT32_EPSILON,
     Stages,
+    Submission,
     index_in_words,
     join_words,
+    submissions,
 )
 from attnlab.checking.orders import in_another_order
 from attnlab.checking.relations import Mistake
 from attnlab.checking.search import Explanation, explain, first_differing
-from attnlab.checking.submission import FLOAT32_EPSILON, Submission, submissions
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import check_path
 from attnlab.steps import Result, steps_below
+from attnlab.support.checks import check_kind
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Paragraph, Table
 
@@ -161,11 +164,9 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     --------
     >>> check({"Q": Q, "scores": Q @ K.T, "weights": weights}, trace.head(0, 3))
     """
-    if not isinstance(trace, Result):
-        raise InvalidTypeError(
-            "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
-            f"got {quoted(trace)}"
-        )
+    check_kind(trace, Result, "trace", "a trace or a part of one, such as trace.head(0, 3)")
+    names = "a dict of arrays by the names of steps, such as {'weights': ...}"
+    check_kind(mine, Mapping, "the first argument", names)
     if isinstance(trace._run, GradientRun):
         raise InvalidTypeError(
             f"{trace.title}: tolerances for rounding are known only for the steps of a forward "
@@ -176,19 +177,12 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             f"{trace.title} is a step of generation. Trace the whole text: "
             "model.trace(generation.tokens)"
         )
-    if not isinstance(mine, Mapping):
-        raise InvalidTypeError(
-            "check needs a dict of arrays by the names of steps, such as {'weights': ...}; got "
-            f"{quoted(mine)}"
-        )
     try:
         mine = dict(mine)
     except Exception as error:  # an .npz file reads its arrays here
         raise InvalidValueError(f"the arrays can't be read: {quoted(str(error), 200)}") from None
     if not mine:
-        raise InvalidValueError(
-            "nothing to check. Give arrays by the names of steps, such as {'weights': ...}"
-        )
+        raise InvalidValueError(f"nothing to check. Give {names}")
     known = [path for path, _ in steps_below(type(trace))]
     n_layer = trace._run.graph.n_layer
     n_head = trace._run.scores_shape[-3:][0]  # unused if scores are (Tq, Tk), without heads
@@ -199,21 +193,44 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
                 raise InvalidValueError(f"{quoted(name)} is called {ours} here")
         check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
-    submitted = submissions(trace, run, mine)
-    read, orders, is_confirmed = in_another_order(run, submitted)
+    return verdict_on(submissions(trace, run, mine))
+
+
+def verdict_on(submitted: list[Submission]) -> Verdict:
+    read, orders, is_confirmed = in_another_order(submitted)
     is_right = all(step.agrees for step in read)
-    if is_right and is_confirmed:
-        return verdict_on(trace, read, orders)
+    explanations: list[Explanation] = []
     notes: list[str] = []
-    explanations = explain(submitted, notes)
-    if orders and not is_right and rank(explanations) > (0, 1):
-        others = explain(read, [])
+    if is_right and is_confirmed:
+        submitted = read
+    else:
+        explanations = explain(submitted, notes)
+        if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
+            explanations = []  # another order is likelier
+    if orders and not is_right:
+        others = explain(read, []) if rank(explanations) > (0, 1) else explanations
         if rank(others) < rank(explanations):
-            return verdict_on(trace, read, orders, others)
-    if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
-        explanations = []  # another order is likelier
-    verdict = verdict_on(trace, submitted, orders if is_right else (), explanations)
-    return replace(verdict, notes=(*verdict.notes, *notes), is_uncertain=is_right)
+            submitted, explanations, notes = read, others, []
+        else:
+            orders = []
+    if any(step.is_half for step in submitted):
+        orders.append(Message(HALF))
+    template = "Your {name} is rounded to {decimals} decimals, which hides smaller differences."
+    orders += [Message(template, name=x.name, decimals=x.decimals) for x in submitted if x.decimals]
+    mistakes, *further = [explanation.mistakes for explanation in explanations] or [()]
+    differs = not explanations and not all(step.agrees for step in submitted)
+    differing, cells = describe_cells(first_differing(submitted)) if differs else ("", ())
+    return Verdict(
+        submitted[0].result.title,
+        tuple(step.stage for step in submitted),
+        (*orders, *notes),
+        mistakes,
+        tuple(further),
+        explanations[-1].unexplained if explanations else (),
+        differing,
+        cells,
+        is_right and not is_confirmed,
+    )
 
 
 def rank(explanations: list[Explanation]) -> tuple[int, int]:
@@ -221,33 +238,6 @@ def rank(explanations: list[Explanation]) -> tuple[int, int]:
     if not explanations:
         return (10**9, 0)
     return (len(explanations[-1].unexplained), len(explanations))
-
-
-def verdict_on(
-    trace: Result,
-    submitted: Sequence[Submission],
-    orders: Sequence[Message] = (),
-    explanations: Sequence[Explanation] = (),
-) -> Verdict:
-    notes = [*orders]
-    if any(step.is_half for step in submitted):
-        notes.append(Message(HALF))
-    template = "Your {name} is rounded to {decimals} decimals, which hides smaller differences."
-    notes += [
-        Message(template, name=step.name, decimals=step.decimals)
-        for step in submitted
-        if step.decimals
-    ]
-    stages = tuple(step.stage for step in submitted)
-    verdict = Verdict(trace.title, stages, tuple(notes))
-    if verdict.agrees:
-        return verdict
-    first = first_differing(submitted)
-    if not explanations:
-        return replace(verdict, **describe_cells(first))
-    mistakes, *further = (explanation.mistakes for explanation in explanations)
-    unexplained = explanations[-1].unexplained
-    return replace(verdict, mistakes=mistakes, further=tuple(further), unexplained=unexplained)
 
 
 def checked(
@@ -268,7 +258,7 @@ def checked(
 # ---- the report ----------------------------------------------------------------------------------
 
 
-def describe_cells(submission: Submission) -> dict[str, Any]:
+def describe_cells(submission: Submission) -> tuple[str, tuple[Cell, ...]]:
     """Describe a step's differing cells, and list the largest differences."""
     difference = submission.difference
     indices = np.argwhere(difference > submission.tolerance)
@@ -289,8 +279,7 @@ def describe_cells(submission: Submission) -> dict[str, Any]:
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
-    cells = [
+    return differing, tuple(
         Cell(join_words(words(x)), float(submission.nearest[x]), float(submission.expected[x]))
         for x in map(tuple, indices[order[:CELLS_SHOWN]])
-    ]
-    return {"differing": differing, "cells": tuple(cells)}
+    )
