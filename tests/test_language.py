@@ -137,11 +137,10 @@ def collected() -> Iterator[str]:
             yield from (text for line in lines for text in (line.heading, line.note) if text)
     yield from (*PURPOSES.values(), *MEASURES.values(), *TOKEN_AXES.values())
     yield from (SHOW_ALL,)
-    yield from (order.sentence for order in ORDERS)
+    yield from (*ORDERS, *relations.GROUPS)
     yield from (*relations.HINTS.values(), *filter(None, mutants.RULES))
     names = (
         *("REPLACED", "MISSING", "EXTRA", "EXCHANGED", "AXIS", "OTHERS"),
-        *("POST_NORM", "RMS_NORM", "NO_GAIN", "NO_SUM", "EVEN", "MASKED_LATE", "ORDER", "PER_HEAD"),
         *("SUM", "LOAD_FLOAT32", "OF_BLOCKS", "OTHER_PLACE", "IN_PLACE", "DROPOUT"),
         *("NOT_ALL", "TANH", "LIKEWISE", "HALF"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +16,6 @@ from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Run
 from attnlab.support.messages import Message
-
-
-class Order(NamedTuple):
-    """Steps as right code may compute them in another order."""
-
-    sentence: str  # what differs; {scale} is filled in
-    # By step, such as `attention.scores`: code for GPT-2's numbers, given the user's as `mine` and
-    # other steps by name; or the name of the step that the user's numbers are
-    steps: Mapping[str, str]
-    until: str  # the step that shows whether the rest allows for it
-
 
 # ---- the table -----------------------------------------------------------------------------------
 
@@ -39,50 +28,45 @@ def of(names: str, code: str) -> dict[str, str]:
 # What the user's scores hide is right; a score that they don't hide may be wrong.
 HIDDEN = f"~mask & (mine <= mine.max(axis=-1, keepdims=True) - {NEGLIGIBLE})"
 
-ORDERS = (
-    Order("Q is divided by {scale} already", of("W_Q b_Q Q raw_scores", "mine * scale"), "weights"),
-    Order("K is divided by {scale} already", of("W_K b_K K raw_scores", "mine * scale"), "weights"),
-    Order(
-        "Q and K are each divided by the root of {scale}",
+# By sentence: the step that shows whether the rest of the user's code allows for the order; and for
+# each step that differs, code that gives GPT-2's numbers, from the user's, `mine`, and other steps,
+# or the name of the step that has the user's numbers.
+ORDERS: dict[str, tuple[str, dict[str, str]]] = {
+    "Q is divided by {scale} already": ("weights", of("W_Q b_Q Q raw_scores", "mine * scale")),
+    "K is divided by {scale} already": ("weights", of("W_K b_K K raw_scores", "mine * scale")),
+    "Q and K are each divided by the root of {scale}": (
+        "weights",
         of("W_Q W_K b_Q b_K Q K", "mine * scale**0.5") | of("raw_scores", "mine * scale"),
-        "weights",
     ),
-    Order(
-        "the scores aren't divided by {scale} yet",
+    "the scores aren't divided by {scale} yet": (
+        "weights",
         of("scores masked_scores", "mine / scale"),
-        "weights",
     ),
-    Order(
-        "keys are the rows of your matrices, queries their columns",
+    "keys are the rows of your matrices, queries their columns": (
+        "context",
         of("raw_scores scores masked_scores weights", "mine.swapaxes(-2, -1)"),
-        "context",
     ),
-    Order(
-        "the scores are masked already",
-        of("raw_scores", f"np.where({HIDDEN}, raw_scores, mine)") | of("scores", "masked_scores"),
+    "the scores are masked already": (
         "weights",
+        of("raw_scores", f"np.where({HIDDEN}, raw_scores, mine)") | of("scores", "masked_scores"),
     ),
-    Order(
-        "the weights aren't divided by the sum of their row yet",
-        of("weights", "mine / mine.sum(axis=-1, keepdims=True)"),
+    "the weights aren't divided by the sum of their row yet": (
         "context",
+        of("weights", "mine / mine.sum(axis=-1, keepdims=True)"),
     ),
-    Order(
-        "LayerNorm's gain and bias are left to the next matrix",
-        dict.fromkeys(("attention.X", "mlp.X", "final"), "mine * gain + bias"),
+    "LayerNorm's gain and bias are left to the next matrix": (
         "Q",
+        dict.fromkeys(("attention.X", "mlp.X", "final"), "mine * gain + bias"),
     ),
-    Order(
-        "attention's output has the residual stream added already",
-        {"attention.output": "parent.mid"},
+    "attention's output has the residual stream added already": (
         "mid",
+        {"attention.output": "parent.mid"},
     ),
-    Order(
-        "the MLP's output has the residual stream added already",
-        {"mlp.output": "parent.output"},
+    "the MLP's output has the residual stream added already": (
         "output",
+        {"mlp.output": "parent.output"},
     ),
-)
+}
 
 # A mask changes numbers by more than this multiple of what other mistakes do.
 MUCH = 1000
@@ -104,12 +88,13 @@ def in_another_order(
     Returns the steps, a note on each order, and whether later steps agree, which confirms them all.
     """
     given, run = submitted, submitted[0].run
-    orders: list[tuple[Order, list[str]]] = []  # with the paths of the steps that it changes
+    orders: list[tuple[str, list[str]]] = []  # with the paths of the steps that it changes
     for n in range(len(given)):
         step, options = submitted[n], []
-        for order in () if step.agrees else ORDERS:
-            if is_closer(in_order(step, order), step):
-                options.append((order, [x if x.agrees else in_order(x, order) for x in submitted]))
+        for order, (_, codes) in ORDERS.items() if not step.agrees else ():
+            if is_closer(in_order(step, codes), step):
+                read = [x if x.agrees else in_order(x, codes) for x in submitted]
+                options.append((order, read))
         if options:
             order, read = max(options, key=lambda option: sum(x.agrees for x in option[1]))
             changed = [x.path for x, old in zip(read, submitted, strict=True) if x is not old]
@@ -122,11 +107,11 @@ def in_another_order(
     }
     notes, is_confirmed = [], True
     for order, paths in orders:
-        sentence = Message(order.sentence, scale=scale_in(run))
+        sentence = Message(order, scale=scale_in(run))
         found = [[name for name, needs in witnesses.items() if path in needs] for path in paths]
         template = "Another order, the same {step}: {sentence}."
         if not all(found):
-            is_confirmed, found = False, [[order.until]]
+            is_confirmed, found = False, [[ORDERS[order][0]]]
             template = (
                 "Perhaps another order: {sentence}. That is right if the rest of your code allows "
                 "for it; check your {step}, too."
@@ -140,9 +125,9 @@ def is_closer(read: Submission, step: Submission) -> Any:
     return read.agrees or read.difference.max() < step.difference.max() / MUCH
 
 
-def in_order(step: Submission, order: Order) -> Submission:
+def in_order(step: Submission, codes: Mapping[str, str]) -> Submission:
     """The user's numbers read in another order; as they are if it doesn't change this step."""
-    if not (text := order.steps.get(table_name(step.run.graph, step.path))):
+    if not (text := codes.get(table_name(step.run.graph, step.path))):
         return step
     code = Code([("", template_of(text))])
     if "mine" not in code.names:
