@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from corpus import END_OF_TEXT, SOURCES, documents, key, kinds_of_tokens
+from corpus import END_OF_TEXT, PRONOUNS, SOURCES, documents, key, pieces_of_words
 
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.analysis.jobs import JOBS, measure_jobs
 from attnlab.checkpoints.checkpoint import save_averages
-from attnlab.equations import softmax
+from attnlab.equations import AnyArray, softmax
 
 HERE = Path(__file__).parent
 SENTENCES, KINDS = (
@@ -42,8 +42,8 @@ SHARED = 8
 
 CERTAIN = 0.75  # of the probability, on two tokens
 
-# Passages by kind.
-Texts = Mapping[str, list[str]]
+# By kind, the passages of each document.
+Texts = Mapping[str, list[list[str]]]
 
 # Traces with the keys of each query, bool (T, T), by job.
 Targeted = Iterator[tuple[Trace, Mapping[str, Any]]]
@@ -52,27 +52,29 @@ Targeted = Iterator[tuple[Trace, Mapping[str, Any]]]
 
 
 def held_out(texts: Path, trained: Iterable[Path]) -> tuple[Texts, int]:
-    """The passages of the held-out documents, by kind, and how many were left out."""
+    """The passages of each held-out document, by kind, and how many were left out."""
     found = {
         kind: measured_part(documents((texts / f"{kind}.txt").read_text("utf-8")))
         for kind in KINDS
         if (texts / f"{kind}.txt").exists()
     }
-    of_passage = {passage: {*runs(passage)} for passage in chain(*found.values())}
+    of_passage = {passage: {*runs(passage)} for passage in chain(*chain(*found.values()))}
     searched = set().union(*of_passage.values())
     known: set[str] = set()
     for corpus in trained:
         for file in corpus.glob("*.txt"):
             for line in file.read_text("utf-8").splitlines():
                 known |= searched.intersection(runs(line))
-    kept = {kind: [each for each in found[kind] if not known & of_passage[each]] for kind in found}
-    return kept, sum(len(found[kind]) - len(kept[kind]) for kind in found)
+    kept = {
+        kind: [[text for text in part if not known & of_passage[text]] for part in parts]
+        for kind, parts in found.items()
+    }
+    return kept, sum(bool(known & of_this) for of_this in of_passage.values())
 
 
-def measured_part(texts: list[str]) -> list[str]:
+def measured_part(texts: list[str]) -> list[list[str]]:
     """The first passages of documents, PASSAGES or a few more."""
-    of_each = math.ceil(PASSAGES / len(texts))
-    return [passage for text in texts[:PASSAGES] for passage in [*passages(text)][:of_each]]
+    return [[*passages(text)][: math.ceil(PASSAGES / len(texts))] for text in texts[:PASSAGES]]
 
 
 def passages(document: str) -> Iterator[str]:
@@ -99,7 +101,7 @@ class Reading(NamedTuple):
 
     Attributes
     ----------
-    nats : by kind, -log of the probability of all words
+    nats : by kind, -log of the probability of all words of each document
     words : by kind, how many words these are
     prefixes : number of prefixes that end after a word of one token, not the first
     pieces : number of these whose most probable next token is a piece of a word
@@ -108,8 +110,8 @@ class Reading(NamedTuple):
         pronoun, and how often they occur
     """
 
-    nats: dict[str, float]
-    words: Counter[str]
+    nats: dict[str, AnyArray]
+    words: dict[str, AnyArray]
     prefixes: int
     pieces: int
     pronouns: int
@@ -124,21 +126,24 @@ def read(model: GPT2, texts: Texts) -> Reading:
     """
     encode = model.tokenizer.encode
     vocabulary = [model.tokenizer.decode([id]) for id in range(model.config.vocab_size)]
-    ids = [id for passage in chain(*texts.values()) for id in encode(passage)]
-    kinds = kinds_of_tokens(vocabulary, np.array(ids))
-    is_word = np.array([text.strip().isalpha() for text in vocabulary]) & ~kinds["pieces"]
+    ids = [id for passage in chain(*chain(*texts.values())) for id in encode(passage)]
+    is_piece = pieces_of_words(vocabulary, np.array(ids))
+    is_word = np.array([text.strip().isalpha() for text in vocabulary]) & ~is_piece
+    is_pronoun = np.array([text.strip().lower() in PRONOUNS for text in vocabulary])
     is_joined = np.array([text[:1].isalnum() for text in vocabulary])
-    nats, words, certain = dict.fromkeys(texts, 0.0), Counter[str](), Counter[str]()
+    nats, words = ({kind: np.zeros(len(parts)) for kind, parts in texts.items()} for _ in range(2))
+    certain: Counter[str] = Counter()
     prefixes = pieces = pronouns = 0
-    for kind, passage in ((name, passage) for name in texts for passage in texts[name]):
+    placed = ((k, n, text) for k in texts for n, part in enumerate(texts[k]) for text in part)
+    for kind, n, passage in placed:
         first = len(encode(passage.split()[0]))
         trace = model.trace(encode(passage)[: model.config.n_positions])
-        nats[kind] += float(trace.losses[first - 1 :].sum(dtype=np.float64))
-        words[kind] += len(model.tokenizer.decode(trace.ids).split()) - 1
+        nats[kind][n] += trace.losses[first - 1 :].sum(dtype=np.float64)
+        words[kind][n] += len(model.tokenizer.decode(trace.ids).split()) - 1
         ends = np.flatnonzero(is_word[trace.ids[:-1]] & ~is_joined[trace.ids[1:]])
         prefixes += len(ends)
-        pieces += int(kinds["pieces"][trace.logits[ends].argmax(axis=-1)].sum())
-        for end in ends[kinds["pronouns"][trace.ids[ends]]]:
+        pieces += int(is_piece[trace.logits[ends].argmax(axis=-1)].sum())
+        for end in ends[is_pronoun[trace.ids[ends]]]:
             pronouns += 1
             probabilities = softmax(trace.logits[end].astype(np.float64))
             two = np.argsort(-probabilities)[:2]
@@ -148,23 +153,30 @@ def read(model: GPT2, texts: Texts) -> Reading:
     return Reading(nats, words, prefixes, pieces, pronouns, certain)
 
 
-def perplexity(reading: Reading, kind: str) -> float:
-    """The perplexity a word, exp(Σ nats / Σ words), by which different tokenizers compare."""
-    return math.exp(reading.nats[kind] / reading.words[kind])
+def perplexity(reading: Reading, kind: str) -> tuple[float, float]:
+    """The perplexity a word, exp(Σ nats / Σ words), and its standard error over documents."""
+    nats, words = reading.nats[kind], reading.words[kind]
+    per_word = nats.sum() / words.sum()
+    variance = ((nats - per_word * words) ** 2).sum() * len(nats) / max(1, len(nats) - 1)
+    return math.exp(per_word), math.exp(per_word) * math.sqrt(variance) / words.sum()
 
 
 def perplexities(texts: Texts, readings: Mapping[str, Reading]) -> str:
     """A table: each model's perplexity by kind, and the first model's as a share of the others'."""
-    by_kind = [[perplexity(reading, kind) for reading in readings.values()] for kind in texts]
+    by_kind = [[perplexity(reading, kind)[0] for reading in readings.values()] for kind in texts]
     numbers = np.vstack([by_kind, np.exp(np.mean(np.log(by_kind), axis=0))])  # geometric mean
     name, *others = readings
-    sizes = [[len(texts[kind]), readings[name].words[kind]] for kind in texts]
+    errors = [perplexity(readings[name], kind)[1] for kind in texts]
+    errors.append(numbers[-1, 0] * np.linalg.norm(errors / numbers[:-1, 0]) / len(errors))
+    sizes = [[len([*chain(*texts[kind])]), readings[name].words[kind].sum()] for kind in texts]
     shares = 100 * numbers[:, :1] / numbers[:, 1:]
     return str(
         attnlab.table(
-            np.hstack([[*sizes, np.sum(sizes, axis=0)], numbers, shares]),
+            np.column_stack(
+                [[*sizes, np.sum(sizes, axis=0)], numbers[:, 0], errors, numbers[:, 1:], shares]
+            ),
             rows=[*texts, "all kinds"],
-            columns=["passages", "words", name, *others, *(f"% of {n}" for n in others)],
+            columns=["passages", "words", name, "error", *others, *(f"% of {n}" for n in others)],
             decimals=0,
             max_rows=100,
         )
@@ -293,7 +305,7 @@ def card(model: GPT2, texts: Texts, left_out: int, readings: Mapping[str, Readin
     own, *_ = readings.values()
     pronouns = ((trace, {"subject": keys["key"]}) for trace, keys in on_relation(model, "pronoun"))
     jobs = measure_jobs(
-        chain(on_text(model, chain(*texts.values())), on_repeats(model), pronouns),
+        chain(on_text(model, chain(*chain(*texts.values()))), on_repeats(model), pronouns),
         (*ON_TEXT, "induction", "subject"),
     )
     right = np.array(
@@ -321,7 +333,7 @@ def card(model: GPT2, texts: Texts, left_out: int, readings: Mapping[str, Readin
         best={name: f"{jobs.attention[n].max():.2f}" for n, name in enumerate(jobs.jobs)},
         relations=relations(model),
         right=right.sum(axis=1),  # of verbs, of pronouns
-        right_with=right.reshape(2, 2, -1).sum(axis=(0, 2)),  # one noun, two
+        nouns=right.reshape(2, 2, -1).sum(axis=(0, 2)),  # one noun, two
         roles=", ".join(f"{role} {share:.2f}" for share, role in roles),
         continuations=continuations(model),
         held_out=listed({kind: KINDS[kind] for kind in texts}),
@@ -343,5 +355,5 @@ if __name__ == "__main__":
     written = card(model, kept, n_left_out, measured)
     (given.model / "MODEL_CARD.md").write_text(written, encoding="utf-8")
     # The beginnings are as long as what readers type: some heads write other things further on.
-    ids = [model.tokenizer.encode(text)[:24] for text in chain(*kept.values())]
+    ids = [model.tokenizer.encode(text)[:24] for text in chain(*chain(*kept.values()))]
     save_averages(attnlab.averages(model, ids), given.model)

@@ -4,8 +4,7 @@
 
 CORPUS is the directory that `corpus.py` wrote. MODEL gets the model, which `GPT2.from_pretrained`
 opens, and a checkpoint every three minutes; repeat the command to resume. `--start OTHER`
-makes it a further round, with lower learning rates, from the weights and the tokenizer of OTHER;
-with a larger `--vocab_size` than OTHER's, further merges of the corpus continue its encoding.
+makes it a further round, with lower learning rates, from the weights and the tokenizer of OTHER.
 
 It takes hours and wants the machine alone. The library trains too (`attnlab.train`), in NumPy with
 gradients that can be read; PyTorch computes in bfloat16 and compiles, which is several times as
@@ -17,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +25,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from corpus import UNKNOWN, batch, kinds_of_tokens, learn_tokens, names_in, part_of, tokens_in
+from corpus import (
+    PRONOUNS,
+    UNKNOWN,
+    batch,
+    learn_tokens,
+    names_in,
+    part_of,
+    pieces_of_words,
+    tokenizer_of,
+)
 from safetensors.torch import save_file
-from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2LMHeadModel
 
 from attnlab import GPT2Config
-
-FIRST = GPT2Config(vocab_size=7936, n_positions=256, n_embd=192, n_layer=4, n_head=6)
-SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
 
 SEED = 1
 TOKENS_PER_STEP = 4096
@@ -51,14 +56,14 @@ FALLS_FROM = 0.3  # share of the steps after which the learning rate falls to 0
 # heads learn induction, and in the rest, where they only have to keep it.
 REPEATED_EARLY, REPEATED = 0.3, 0.05
 
-# Of a further round, beside the loss. Where a word has ended, a token that goes on with it costs
-# GOES_ON[0] times the logits by which it isn't GOES_ON[1] below the best other token, and a token
-# that only begins a word costs likewise. After a pronoun, two tokens with more than MOST of the
-# probability cost CERTAIN times the nats above that.
-GOES_ON, BEGINS = (4, 0.8), (3, 0.7)
-CERTAIN, MOST = 5, 0.66
+# Of a further round, beside the loss: where a word has ended, a piece of a word costs PIECE times
+# the logits by which it isn't MARGIN below the best whole token; and after a pronoun, two tokens
+# with more than MOST of the probability cost CERTAIN times the nats above that.
+PIECE, MARGIN = 2, 0.3
+CERTAIN, MOST = 5, 0.68
 
 SAVE_EVERY = 180  # seconds
+TOKENIZER = ("vocab.json", "merges.txt")
 STATES = ("model", "muon", "adam")  # of a run, in its checkpoint
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -67,26 +72,10 @@ STATES = ("model", "muon", "adam")  # of a run, in its checkpoint
 def model_of(directory: Path, start: Path | None) -> GPT2LMHeadModel:
     """Transformers' GPT-2 with the config.json of a directory, or a model's weights; no dropout."""
     settings = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    if not start:
-        torch.manual_seed(SEED)
-        return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
-    model = GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
-    rows = embeddings(model.transformer.wte.weight.detach(), start, directory)
-    model.resize_token_embeddings(len(rows), mean_resizing=False)
-    model.transformer.wte.weight.data.copy_(rows)
-    return model
-
-
-def embeddings(W: torch.Tensor, start: Path, directory: Path) -> torch.Tensor:
-    """The rows of W, of the tokens of `start`, for those of `directory`.
-
-    A token that is new there has the mean of its two parts' rows.
-    """
-    (old, _), (new, merges) = tokens_in(start), tokens_in(directory)
-    rows = {symbol: W[id] for symbol, id in old.items()}
-    for one, other in merges:
-        rows.setdefault(one + other, (rows[one] + rows[other]) / 2)
-    return torch.stack([rows[symbol] for symbol in sorted(new, key=new.__getitem__)])
+    if start:
+        return GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
+    torch.manual_seed(SEED)
+    return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -100,17 +89,14 @@ def penalty(
     """What readers take for a fault, though it is probable: a piece of a word after a whole one,
     and two tokens alone after a pronoun.
 
-    It moves only what is most probable. After a token that is nearly always a whole word, it does
-    so even where the text goes on with the word or begins one in pieces.
+    It moves only what is most probable, and only where the text had a whole token.
     """
-    ended = kinds["ends"][ids] & ~kinds["goes_on"][targets.clamp(min=0)]
+    pieces, pronouns = kinds["pieces"], kinds["pronouns"]
+    ended = (targets != UNKNOWN) & ~pieces[ids] & ~pieces[targets.clamp(min=0)]
+    piece, whole = (logits.masked_fill(mask, -torch.inf).amax(-1) for mask in (~pieces, pieces))
     two = logits.topk(2).values.logsumexp(-1) - logits.logsumexp(-1)
-    paid = CERTAIN * F.relu(two - math.log(MOST)) * (ended & kinds["pronouns"][ids])
-    others = logits.masked_fill(kinds["goes_on"] | kinds["begins"], -torch.inf).amax(-1)
-    for kind, (factor, margin) in (("goes_on", GOES_ON), ("begins", BEGINS)):
-        best = logits.masked_fill(~kinds[kind], -torch.inf).amax(-1)
-        paid += factor * F.relu(best - others + margin) * (ended | kinds["whole"][ids])
-    return (paid * (targets != UNKNOWN)).mean()
+    certain = F.relu(two - math.log(MOST)) * pronouns[ids]
+    return (ended * (PIECE * F.relu(piece - whole + MARGIN) + CERTAIN * certain)).mean()
 
 
 # ---- the optimizer -------------------------------------------------------------------------------
@@ -151,15 +137,20 @@ class Run:
     ) -> None:
         self.directory, self.steps, self.step, self.start = directory, steps, 0, start
         directory.mkdir(parents=True, exist_ok=True)
-        if not (directory / "vocab.json").exists():
-            learn_tokens(corpus, directory, config.vocab_size, start)
-        tokenizer = ByteLevelBPETokenizer(*tokens_in(directory))
+        if start:
+            for name in TOKENIZER:
+                shutil.copy(start / name, directory)
+            config = GPT2Config.from_file(start / "config.json")
+        elif not (directory / TOKENIZER[0]).exists():
+            learn_tokens(corpus, directory, config.vocab_size)
+        tokenizer = tokenizer_of(directory)
         # A small corpus has fewer tokens than asked for.
         self.config = config = replace(config, vocab_size=tokenizer.get_vocab_size())
         self.parts = {name: part_of(corpus, name, tokenizer) for name in names_in(corpus)}
-        texts = [tokenizer.decode([id]) for id in range(config.vocab_size)]
-        kinds = kinds_of_tokens(texts, np.concatenate([part.ids for part in self.parts.values()]))
-        self.kinds = {kind: torch.from_numpy(which) for kind, which in kinds.items()}
+        texts = [tokenizer.decode([id]) for id in range(self.config.vocab_size)]
+        pieces = pieces_of_words(texts, np.concatenate([part.ids for part in self.parts.values()]))
+        pronouns = [text.strip().lower() in PRONOUNS for text in texts]
+        self.kinds = {"pieces": torch.tensor(pieces), "pronouns": torch.tensor(pronouns)}
         config.save(directory)
         self.model = model_of(directory, start)
         self.P = dict(self.model.transformer.named_parameters())
@@ -225,13 +216,10 @@ if __name__ == "__main__":
     parser.add_argument("model", type=Path)
     parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--start", type=Path, help="the model whose weights are trained further")
-    for name in SIZES:
-        default = getattr(FIRST, name)
-        parser.add_argument(f"--{name}", type=int, help=f"{default} in a first round")
+    sizes = {"vocab_size": 7936, "n_positions": 256, "n_embd": 192, "n_layer": 4, "n_head": 6}
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     given = vars(parser.parse_args())
     torch.set_num_threads(os.cpu_count() or 1)
-    start = given["start"]
-    config = GPT2Config.from_file(start / "config.json") if start else FIRST
-    asked = {name: given[name] for name in (SIZES[:1] if start else SIZES) if given[name]}
-    config = replace(config, **asked)
-    Run(given["corpus"], given["model"], given["steps"], config, start).train()
+    config = GPT2Config(**{name: given[name] for name in sizes})
+    Run(given["corpus"], given["model"], given["steps"], config, given["start"]).train()
