@@ -1,6 +1,7 @@
 """Execute a chapter's code as Jupyter shows it, without a kernel, and keep the outputs.
 
-Run as a program, it takes a list of cells' code in JSON, and writes a list of outputs for each.
+Each chapter is executed in a process of its own. On POSIX this process is a fork of one that has
+imported IPython and matplotlib, whose imports would take as long as most chapters.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +22,10 @@ from typing import Any
 import attnlab
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnlab-book"
-SETTINGS = {"HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+
+PROCESSES = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+PROCESSES.set_forkserver_preload(["IPython.core.interactiveshell", "matplotlib.pyplot", "attnlab"])
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # which NumPy reads when these processes import it
 
 
 @cache
@@ -44,20 +49,13 @@ def execute(name: str, code: list[str], language: str) -> tuple[list[Any], bool]
         earlier = json.loads(kept.read_text(encoding="utf-8"))
         if earlier["key"] == key:
             return earlier["outputs"], True
-    with tempfile.TemporaryDirectory() as folder:
-        places = dict.fromkeys(("HF_HUB_CACHE", "IPYTHONDIR"), folder)
-        run = subprocess.run(
-            [sys.executable, Path(__file__).resolve()],
-            input=cells,
-            capture_output=True,
-            encoding="utf-8",
-            cwd=folder,
-            env=os.environ | SETTINGS | places | {"ATTNLAB_LANGUAGE": language},
-        )
-    print(run.stderr, end="", file=sys.stderr)
-    if run.returncode:
-        raise SystemExit(f"{language}/{name} stopped")
-    outputs = json.loads(run.stdout)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, PROCESSES) as pool:
+        settings = {"HF_HUB_OFFLINE": "1", "ATTNLAB_LANGUAGE": language}
+        settings |= dict.fromkeys(("HF_HUB_CACHE", "IPYTHONDIR"), folder)
+        try:
+            outputs = pool.submit(outputs_of, code, folder, os.environ | settings).result()
+        except RuntimeError as error:
+            raise SystemExit(f"{language}/{name} stopped: {error}") from None
     CACHE.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps({"key": key, "outputs": outputs}), encoding="utf-8")
     return outputs, False
@@ -84,25 +82,27 @@ def as_output(text: str = "", data: Any = None, metadata: Any = None, **_: Any) 
     return {"output_type": "display_data", "data": data, "metadata": metadata or {}}
 
 
-def main() -> None:
+def outputs_of(code: list[str], folder: str, environment: dict[str, str]) -> list[Any]:
+    """Run a chapter's cells in this process, in a folder; return a list of outputs for each."""
+    import matplotlib
     from IPython.core import displayhook, displaypub, interactiveshell
 
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    matplotlib.use("agg")
     shell: Any = interactiveshell.InteractiveShell.instance()
     publisher: Any = displaypub.CapturingDisplayPublisher
     hook: Any = displayhook.CapturingDisplayHook
     shell.display_pub = publisher()
     shown = shell.display_pub.outputs
     shell.display_trap.hook = hook(shell=shell, outputs=shown)
-    stdout, sys.stdout = sys.stdout, Stdout(shown)
+    sys.stdout = Stdout(shown)
     results = []
-    for code in json.load(sys.stdin):
-        has_run = shell.run_cell(code).success
+    for cell in code:
+        has_run = shell.run_cell(cell).success
         results.append([as_output(**each) for each in shown])
         if not has_run:
-            sys.exit(f"{code}\n{''.join(each.get('text', '') for each in shown)}")
+            raise RuntimeError(f"{cell}\n{''.join(each.get('text', '') for each in shown)}")
         shown.clear()
-    json.dump(results, stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return results
