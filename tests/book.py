@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 import execute
 from editions import CHAPTERS, LATER, file_of, lesson, prose, texts, translation_of
 
-__all__ = ["CHAPTERS", "LATER", "file_of"]
+__all__ = ["CHAPTERS", "LATER", "execute", "file_of"]
 
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))

@@ -49,14 +49,26 @@ def without_numbers(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """Workbooks by name, as LibreOffice computes them, in one start of it."""
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of LibreOffice's settings, which it completes when it first starts."""
     if shutil.which("soffice") is None:
         lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
-    home, made = tmp_path_factory.mktemp("libreoffice"), tmp_path_factory.mktemp("made")
+    home = tmp_path_factory.mktemp("libreoffice")
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
-    head = home / "head.xlsx"
+    return home
+
+
+def convert(home: Path, to: str, made: Path, *files: Path) -> None:
+    profile = f"-env:UserInstallation={home.as_uri()}"
+    run = ["soffice", profile, "--headless", "--convert-to", to, "--outdir", made, *files]
+    subprocess.run(run, check=True, capture_output=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def workbooks(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """Workbooks by name, as LibreOffice computes them, in one start of it."""
+    made, head = tmp_path_factory.mktemp("made"), home / "head.xlsx"
     GPT2.from_pretrained("pocket").trace(TEXT).head(1, 2).to_xlsx(head)
     with_bias().heads[1].to_xlsx(home / "head_1.xlsx")
     for sheet, (cell, _, value) in CHANGED.items():
@@ -66,9 +78,7 @@ def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     files = [*home.glob("*.xlsx")]
     for file in files:
         without_numbers(file)
-    profile, to = f"-env:UserInstallation={home.as_uri()}", "xlsx:Calc MS Excel 2007 XML"
-    run = ["soffice", profile, "--headless", "--convert-to", to, "--outdir", made, *files]
-    subprocess.run(run, check=True, capture_output=True, timeout=600)
+    convert(home, "xlsx:Calc MS Excel 2007 XML", made, *files)
     return lambda name: openpyxl.load_workbook(made / f"{name}.xlsx", data_only=True)
 
 
@@ -158,12 +168,9 @@ def test_workbooks_have_a_sheet_for_each_step(pocket: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("workbooks")  # skips it without LibreOffice
-def test_a_heads_workbook_prints_on_six_pages(pocket: Any, tmp_path: Path) -> None:
+def test_a_heads_workbook_prints_on_six_pages(home: Path, pocket: Any, tmp_path: Path) -> None:
     pocket.head(1, 2).to_xlsx(tmp_path / "head.xlsx")
-    profile = f"-env:UserInstallation={(tmp_path / 'home').as_uri()}"
-    run = ["soffice", profile, "--headless", "--convert-to", "pdf", tmp_path / "head.xlsx"]
-    subprocess.run(run, cwd=tmp_path, check=True, capture_output=True, timeout=600)
+    convert(home, "pdf", tmp_path, tmp_path / "head.xlsx")
     counts = re.findall(rb"/Count (\d+)", (tmp_path / "head.pdf").read_bytes())
     assert max(map(int, counts)) == 6
 
