@@ -34,7 +34,7 @@ def _escape(text: str) -> str:
 def _shorten(text: str) -> str:
     """Cut the middle out of long words, and out of the text if it is still too long."""
     half = LONGEST_WORD // 2
-    text = re.sub(rf"(\S{{{half}}})\S+(\S{{{half}}})", r"\1…\2", text)  # a word over 2 · half
+    text = re.sub(rf"(\S{{{half}}})\S+(\S{{{half}}})", r"\1…\2", text)  # words over LONGEST_WORD
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -179,7 +179,7 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 def _missing_files(names: Iterable[str]) -> list[str]:
     """The files of the config and the vocabulary that aren't among `names`."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
-    needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
+    needed = (CONFIG,) if has_vocabulary else (CONFIG, *VOCABULARIES[0])
     return [name for name in needed if name not in names]
 
 

@@ -47,7 +47,7 @@ READ_COST = 60
 
 
 class CachedRows:
-    """One layer's cached keys or values in one pass: (H, n_positions, Dh), `length` are filled."""
+    """The first `length` rows of a layer's cached keys or values, (H, n_positions, Dh)."""
 
     def __init__(self, rows: Array, length: int, cache: KeyValueCache | None = None) -> None:
         # This is the length at the start of the pass; the cache's own length grows later.

@@ -311,7 +311,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
 
 
 def _as_n_head(columns: int, n_head: int) -> int:
-    """Check that a number of heads divides the columns into equal parts; return it as an int."""
+    """Check that n_head divides columns (0 columns are one head), and return it as an int."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(f"{columns} columns can't be split into {quoted(n_head)} heads")

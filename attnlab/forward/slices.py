@@ -27,7 +27,7 @@ def one_of_many(run: Run, source: Run, number: int) -> Run:
     def part_of_source(_: Run, path: str, node: Node) -> Any:
         return source.value(path)[number] if is_kept(node) else None  # a view, not a copy
 
-    return run.fork(elsewhere=part_of_source)  # steps from `source` are views, not copies
+    return run.fork(elsewhere=part_of_source)
 
 
 def later_rows(source: Run, start: int) -> Run:
@@ -100,7 +100,7 @@ def with_steps(run: Run, values: Mapping[str, AnyArray], start: int) -> Run:
     changed = Run.changing(later, values)
     for path, value in values.items():
         changed.keep(path, rows_from(start, run.graph[path], value))
-        rows = value.size // value.shape[-1]  # of all runs together
+        rows = value.size // value.shape[-1]  # the number of rows of all runs together
         changed.is_long = rows > fast.SHORT
     return changed
 
