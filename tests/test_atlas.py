@@ -345,7 +345,7 @@ def test_forged_chunks_are_refused(damage: Damage, words: str, heads: Path, tmp_
     arrays = {name: array.copy() for name, array in arrays.items()}
     damage(arrays, about)
     write_arrays(tmp_path / file.name, arrays, about)
-    message = f"{file.name} isn't a chunk's file. Remove it .*{words}"
+    message = f"{file.name} isn't a chunk's file. If you remove it, .*{words}"
     with pytest.raises(AtlasError, match=message):
         run(tmp_path, measures=["first", "loss"], heads=True)
 

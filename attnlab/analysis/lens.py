@@ -169,8 +169,8 @@ def lens(trace: Trace, at: int | str | slice | None = None) -> LogitLens:
 class LogitLens(Lens):
     """The logit lens of one text, see `lens`.
 
-    The table shows the most probable token at every point and at n positions. `of` shows one
-    token, `top` the most probable tokens at one position.
+    The table shows the most probable token at every stop and at the positions that `lens` was
+    given. `of` shows one token, `top` the most probable tokens at one position.
     """
 
     def __init__(self, trace: Trace, position: int | str | slice | None = None) -> None:
@@ -180,7 +180,7 @@ class LogitLens(Lens):
         if not isinstance(rows, slice):
             row = token_index(trace, "position", rows, T)
             rows = slice(row, row + 1)
-        self._rows = np.array(sliced(tuple(range(T)), rows), np.int64)
+        self._rows = np.array(sliced(tuple(range(T)), rows), np.int64)  # its errors name the slice
         if not self._rows.size:
             raise InvalidValueError(f"{rows} selects none of the {T} positions")
         columns = replace(axis, positions=axis.positions[rows], tokens=axis.tokens[rows])
@@ -189,12 +189,13 @@ class LogitLens(Lens):
     @cached_property
     def _numbers(self) -> Numbers:
         ids, probabilities = self._most_probable(1, self._rows)
-        return ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
+        ranks = np.ones(ids.shape[:2], np.int64)
+        return ids[..., 0], ranks, probabilities[..., 0]
 
     def logits(self, stop: str) -> Array:
         """The logits decoded from one of the `stops`, (n, vocab).
 
-        At the last point, these are the model's logits, unless `final` or `logits` is edited.
+        At the last stop, these are the model's logits, unless `final` or `logits` is edited.
         """
         check_choice(stop, self.stops, "stop")
         return decode_stream(self._trace, at(self._trace, stop)[self._rows])

@@ -46,12 +46,12 @@ from attnlab.support.messages import Message
 # The origin of a model in the package is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
 
-# The path of a snapshot in the hub's cache ends so; the group is the repository's name.
+# The end of the path of a snapshot in the hub's cache; the group is owner--name of a repository.
 CACHED_SNAPSHOT = r"/models--([^/]+)/snapshots/[^/]+$"
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-AVERAGES = "head_averages.json"  # each head's vector, by the path of the head's context
+AVERAGES = "head_averages.json"  # each head's average context (Dh,), by its path
 
 # NumPy's dtypes by safetensors' names. NumPy lacks bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}

@@ -47,6 +47,7 @@ def _verify(options: argparse.Namespace) -> int:
     if options.checkpoint is None:
         verdict: Reproduction | Verification = walkthrough.reproduce(_model(options))
     else:
+        # The same checkpoint, opened by attnlab and by transformers, unless --model is another.
         model = GPT2.from_pretrained(options.model or options.checkpoint)
         verdict = verify(model, options.checkpoint)
     print(verdict)

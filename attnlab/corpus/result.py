@@ -184,8 +184,8 @@ class Atlas(Document, Mapping[str, Measured]):
     def head(self, layer: int, head: int) -> Details:
         """What one head attends to and writes, in an atlas made with `heads=True`.
 
-        The head's page shows the same tables, by name: positions, distances, pairs, writes, tops.
-        A table has a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
+        The tables are positions, distances, pairs, writes and tops, as on the head's page. Each has
+        a list for each column: `pandas.DataFrame(atlas.head(1, 2)["pairs"])`.
         """
         index = self._index(layer, head)
         if not self.details:
@@ -196,11 +196,12 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def _index(self, layer: Any, head: Any) -> int:
         """A head's index among the heads of all layers."""
+        # `Numbered` takes negative indices, and its error lists the valid ones.
         layer = Numbered("layer", range(self.n_layer)).item(layer)
         return int(layer * self.n_head + Numbered("head", range(self.n_head)).item(head))
 
     def lines(self) -> list[list[str]]:
-        """The means as rows of text: a header and a row for each head; [] without any heads."""
+        """The means as rows of text: a header, and a row for each head; [] without such means."""
         if not self.per_head:
             return []
         lines = [[*header("layer", "head"), *(measure.name for measure in self.per_head)]]
@@ -228,8 +229,11 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Paragraph(Measured.note)
 
     def _repr_html_(self) -> str:
-        heads = self.per_head
-        grids = [replace(x, heading=each.short_title) for each in heads for x in each._grids()]
+        grids = [
+            replace(grid, heading=measure.short_title)
+            for measure in self.per_head
+            for grid in measure._grids()
+        ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         from attnlab.views.notebook import document_view
 
@@ -237,7 +241,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @property
     def title(self) -> str:
-        """The size of the corpus, and the model."""
+        """The title: the size of the corpus, and the model's name."""
         texts = Message(
             "Atlas of {texts}, {tokens} tokens in windows of {window}",
             texts=number_of_texts(self.texts),

@@ -251,7 +251,9 @@ def checksum(*values: object) -> int:
 def read_chunk(task: Task, file: Path) -> Tally:
     """Read a finished chunk's tally."""
     arrays, about = read_arrays(file)
-    with reraised_as(AtlasError, f"{file} isn't a chunk's file. Remove it to measure it again"):
+    with reraised_as(
+        AtlasError, f"{file} isn't a chunk's file. If you remove it, the chunk is measured again"
+    ):
         return Tally.from_stored(arrays, about, task.columns, task.plan)
 
 

@@ -342,7 +342,7 @@ class GPT2:
         if isinstance(word, str):  # leave out what is put before every text, such as [CLS]
             word_tokens = word_tokens[len(self.tokenizer._affixes[0]) :]
         if not word_tokens:
-            raise InvalidValueError('word must have at least one token; got none. Give " dog"')
+            raise InvalidValueError('word must have at least one token, such as " dog"; got none')
         before = self._tokens_to_trace(prompt, special=False)
         trace = self.trace(Tokens([*before, *word_tokens]))
         losses = trace._losses_after(len(before) - 1)

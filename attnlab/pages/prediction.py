@@ -22,7 +22,7 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Token
 from attnlab.views.purposes import purpose
 
-# The numbers of last positions, and of most probable tokens, that are included.
+# How many positions, the last ones of a text, and how many of the most probable tokens are saved.
 POSITIONS = 128
 TOKENS = 50
 
@@ -33,7 +33,7 @@ SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 # The number of next tokens that are completed to words, and of further tokens for each word.
 COMPLETED = 4
-LONGEST_PIECES = 3
+FURTHER_TOKENS = 3
 ENDS_IN_LETTER = re.compile("[a-zA-Z]$")
 CONTINUES = re.compile("[a-z’']")
 
@@ -81,7 +81,7 @@ def description(trace: Trace, has_model: bool = False) -> dict[str, Any]:
     return {
         "first": min(positions, default=0),
         "vocab": trace.config.vocab_size,
-        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # ids that have no token
+        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # of W_E, without a token
         "n": min(TOKENS, trace.config.vocab_size),
         "heading": message_as_data(trace._heading_of("logits")),
         "purposes": {step: purpose(step) for step in ("logits", "probabilities")},
@@ -97,7 +97,7 @@ def completions(trace: Trace) -> dict[int, str]:
     """
     parameters, vocabulary = trace.parameters, trace.vocabulary
     end = trace.cached + len(trace.tokens)
-    if trace.edited_steps or end + LONGEST_PIECES > parameters.config.n_positions:
+    if trace.edited_steps or end + FURTHER_TOKENS > parameters.config.n_positions:
         return {}
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rows = cache.by_path()
@@ -107,7 +107,7 @@ def completions(trace: Trace) -> dict[int, str]:
 
     def rest_of(id: int) -> str:
         rest = ""
-        for length in range(end, end + LONGEST_PIECES):
+        for length in range(end, end + FURTHER_TOKENS):
             cache.length = length  # the number of cached tokens, without pieces of other words
             logits = Trace(vocabulary.tokens([id]), vocabulary, parameters, cache).next_logits
             id = int(vocabulary.ids[logits[vocabulary.ids].argmax()])

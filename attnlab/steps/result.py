@@ -314,13 +314,15 @@ def at(result: Result, path: str) -> Any:
     step = parse(path)
     if "*" in step.path.split("."):
         return _stacked(result, path)
-    if step.index is not None and not isinstance(array := at(result, step.path), Numbered):
-        if not isinstance(array, np.ndarray):
+    if step.index is not None:
+        array = at(result, step.path)
+        if isinstance(array, np.ndarray):
+            try:
+                return array[parse_index(step.index)]
+            except IndexError as error:
+                raise OutOfRangeError(f"{path}: {error}") from None
+        if not isinstance(array, Numbered):  # of blocks[3], the hint below says how it is written
             raise InvalidValueError(f"{step.path} isn't an array: leave the index out of {path}")
-        try:
-            return array[parse_index(step.index)]
-        except IndexError as error:
-            raise OutOfRangeError(f"{path}: {error}") from None
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     part: Any = result
@@ -341,7 +343,7 @@ def at(result: Result, path: str) -> Any:
 def _stacked(result: Result, path: str) -> AnyArray:
     """Stack the arrays of a path whose first * stands for all blocks, or all heads."""
     above, _, below = f".{path}.".partition(".*.")  # the outer dots find a * at either end
-    numbered = at(result, above[1:]) if above else None  # a part that has numbers, such as blocks
+    numbered = at(result, above[1:]) if above else None  # such as all blocks
     if not isinstance(numbered, Numbered) or not below:
         raise InvalidValueError(
             f"in {quoted(path)}, * must stand for all blocks or all heads, before a step: "

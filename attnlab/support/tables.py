@@ -106,13 +106,14 @@ def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
 
 
 def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
-    """Up to `limit` of `count` indices: the first indices, None for a gap, the `last` indices."""
+    """Up to `limit` of `count` indices: the first ones, None for a gap, and `last` last ones."""
     if count <= limit:
         return list(range(count))
     return [*range(limit - last), None, *range(count - last, count)]
 
 
-# A word, or a Chinese character, with its punctuation and the space after it.
+# A word, or a Chinese character, with its punctuation and the space after it; or else, such as for
+# a lone closing bracket, any character.
 WORD = "[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S"
 
 
@@ -143,7 +144,7 @@ class Paragraph(Message):
 class Table:
     """A header and lines of cells.
 
-    `str` aligns cells and elides lines beyond MAX_LINES; a terminal fits columns to its width.
+    `str` aligns cells and elides lines beyond MAX_LINES.
     """
 
     lines: Sequence[Sequence[str]]  # the cells of the header, then the cells of each line

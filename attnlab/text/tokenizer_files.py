@@ -196,7 +196,7 @@ def read_settings(directory: Path) -> Settings:
     tokenizer_class = config.get("tokenizer_class")
     if not tokenizer_class:
         tokenizer_class = _read(directory, CONFIG).get("tokenizer_class")
-    is_legacy = not _exists(directory, "tokenizer.json")
+    is_legacy = not _exists(directory, "tokenizer.json")  # there are only older files, vocab.json …
     # In transformers, a tokenizer.json alone is complete. If there is a config, GPT2Tokenizer
     # changes some of its settings.
     is_complete = not (is_legacy or config or _exists(directory, CONFIG))
@@ -423,7 +423,7 @@ def _apply_bert_config(
             "lowercase": _flag(config, "do_lower_case", True),
         }
     if is_legacy:
-        for token in special["unk_token"]:
+        for token in special["unk_token"]:  # one token, or none
             settings["model"]["unk_token"] = token["content"]
         settings["post_processor"] = _template(settings, special["cls_token"], special["sep_token"])
 

@@ -30,6 +30,7 @@ LONGEST_LINE, PIXELS = 48, 16  # the width of the longest line, and the letters'
 # A text of more than MANY_WORDS shows only its last words, and the words that are looked at most.
 MANY_WORDS, LAST_WORDS, MOST_ATTENDED = 60, 24, 12
 
+FAINTEST = 0.35  # the opacity of an arc of weight 0
 MIN_SHARE = 0.01  # a smaller share of the attention isn't written below its word
 SHARE_WIDTH = 2.4  # the width of a share as text
 
@@ -122,9 +123,10 @@ def sentence(texts: Sequence[str], row: AnyArray) -> str:
     places, height = _laid_out(texts, row)
     start = places[own]
     assert start is not None  # the last word is never left out
-    parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, 0.35, 1)))]
-    strongest = 1 + int(row[1:own].argmax()) if own > 1 else 0  # the first word doesn't count
-    inks = {strongest: LIGHT.positive, own: LIGHT.negative}
+    parts = [_drawn(_arcs(start, places, row, SENTENCE, partial(_opacity, FAINTEST, 1)))]
+    # The first word, where many heads rest, is the strongest only if no other word is before `own`.
+    strongest = 1 + int(row[1:own].argmax()) if own > 1 else 0
+    inks = {strongest: LIGHT.positive, own: LIGHT.negative}  # the colours of scales, as on the page
     taken = list[Place]()
     for n in np.argsort(-row, kind="stable").tolist():
         if not (place := places[n]):
