@@ -406,7 +406,7 @@ class Search:
             names = [*dict.fromkeys(table_name(graph, path) for path in paths)]
             variants = sorted(self.variants(names), key=lambda variant: variant.cost)
             # Numbers of one block are usually computed from its right input.
-            for block in (*blocks, None) if len(blocks) == 1 else (None,):
+            for block in (*blocks, None) if len(blocks) == 1 and min(blocks) >= 0 else (None,):
                 if all(explanation.unexplained for explanation in found):
                     found += self.explained_by(variants, block)
             if found or not agreeing:
