@@ -39,14 +39,9 @@ def formulas(verdict: Verdict) -> list[str]:
     return [mistake.formula for mistake in verdict.mistakes]
 
 
-def words_of(mistake: str) -> str:
-    """Words of the code that is reported."""
-    return MISTAKES[mistake][0]
-
-
 def names(verdict: Verdict, mistake: str) -> bool:
     """Whether a mistake is named, alone or as one of several that can't be told apart."""
-    return any(words_of(mistake) in formula for formula in formulas(verdict))
+    return any(MISTAKES[mistake][0] in formula for formula in formulas(verdict))
 
 
 def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
@@ -131,7 +126,7 @@ def test_each_mistake_is_named_from_the_logits(pocket: GPT2, mistake: str) -> No
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
     verdict = check({"logits": steps["logits"]}, trace)
-    words = SAME.get(mistake, words_of(mistake))
+    words = SAME.get(mistake, MISTAKES[mistake][0])
     assert verdict.agrees == (mistake in UNSEEN)
     if mistake not in UNSEEN:
         assert any(words in formula for formula in formulas(verdict)), verdict.reasons
@@ -303,7 +298,7 @@ def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
     steps = steps_of(odd, trace.ids, *pair)
     verdict = check(steps, trace)
     named = [x.formula for found in (verdict.mistakes, *verdict.further) for x in found]
-    assert all(any(words_of(name) in formula for formula in named) for name in pair), named
+    assert all(any(MISTAKES[name][0] in formula for formula in named) for name in pair), named
     assert verdict.unexplained == ()
     # The last LayerNorm may count as a mistake of its own.
     assert re.search("[23] mistakes together produce exactly your ", repr(verdict))
