@@ -197,6 +197,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 
 
 def verdict_on(submitted: list[Submission]) -> Verdict:
+    """The verdict on numbers that may be right in another order, or have mistakes in it."""
     read, orders, is_confirmed = in_another_order(submitted)
     is_right = all(step.agrees for step in read)
     explanations: list[Explanation] = []
