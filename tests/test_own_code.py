@@ -261,3 +261,6 @@ def test_half_precision_says_what_it_hides() -> None:
     verdict = check(submitted(RIGHT[0], expected, "bfloat16"), expected)
     assert verdict.agrees
     assert "Mistakes smaller than its rounding can't be seen" in verdict.notes[-1]
+    # Hidden scores of -3e4 aren't rounded to decimals, although 10⁴ times as much overflows.
+    expected = result_of("pocket, head")
+    assert "decimals" not in repr(check(submitted(RIGHT[1], expected, "float16"), expected))
