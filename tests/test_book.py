@@ -251,7 +251,7 @@ def test_solutions_get_all_points_and_the_answers_of_the_chapter_none(number: st
         ("K.shape[1] ** 0.5", "K.shape[1]", 0.8, "    scores = raw_scores / Dk\n"),
         ('"scores": scores, ', "", 1.6, "4 of 4 steps agree"),
         ("weights @ V}", "V @ weights}", ValueError, "my_cross_attention stopped with ValueError:"),
-        ("    return {", "    return 3, {", AttributeError, "check needs a dict of arrays by"),
+        ("    return {", "    return 3, {", AttributeError, "must be a dict of arrays by"),
     ],
 )
 def test_mistakes_are_named_and_cost_the_points_of_their_steps(

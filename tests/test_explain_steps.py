@@ -251,7 +251,7 @@ def test_notebook_display(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> Non
     explanation = pocket.explain("blocks.1.mid")
     assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert "残差连接：注意力的输出加到它的输入上" in explanation._repr_html_()
+    assert "残差连接：注意力的输出加到残差流上" in explanation._repr_html_()
 
 
 # ---- which number --------------------------------------------------------------------------------
