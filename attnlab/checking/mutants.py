@@ -101,7 +101,7 @@ class Code:
         """
         value = self.evaluated(values)[self.lines[-1][0]]
         if np.isnan(value).any():
-            finite = {n: np.maximum(x, -1e9) for n, x in values.items() if np.ndim(x) > 1}
+            finite = {n: np.maximum(values[n], -1e9) for n in self.names if np.ndim(values[n]) > 1}
             value = self.evaluated({**values, **finite})[self.lines[-1][0]]
         return value
 
