@@ -272,13 +272,3 @@ def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
     if len(texts) != count:
         raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
     return texts
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage, as on the page; 0 % and 100 % are exact, never rounded."""
-    if 0 < fraction < 0.005:  # this would round to 0 %
-        return "< 1 %"
-    if 0.9995 <= fraction < 1:  # this would round to 100.0 %
-        return "> 99.9 %"
-    decimals = 1 if 0.995 <= fraction < 1 else 0  # without decimals, 0.995 would round to 100 %
-    return f"{100 * fraction:.{decimals}f} %"
