@@ -52,8 +52,7 @@ def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
     frame = step.head(0, 0).to_dataframe()
     symbol = step.tokens.symbols[0]
     assert frame.index.tolist() == [(5, symbol)]
-    expected = [*((n, str(n)) for n in range(5)), (5, symbol)]
-    assert frame.columns.tolist() == expected
+    assert frame.columns.tolist() == [*((n, str(n)) for n in range(5)), (5, symbol)]
 
 
 @pytest.mark.parametrize(

@@ -291,8 +291,7 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     assert reason in page.locator("#compared").inner_text()
     assert page.locator("#heatmaps h3").all_inner_texts() == ["A: odd", "B: one_head"]
     page.evaluate("openHead(2, 4)")
-    text = "document.querySelector('#heatmaps').innerText"
-    until(page, f"{text}.includes('B has no layer 2, head 4')")
+    until(page, "byId('heatmaps').innerText.includes('B has no layer 2, head 4')")
     to_cell(page, 9, 9)
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
@@ -386,6 +385,8 @@ def test_a_page_of_512_tokens(odd: GPT2, open_page: Open) -> None:
     page.keyboard.press("ArrowLeft")
     drawn(page)
     assert agrees(page.locator(".readout data"), trace.head(0, 0).weights[511, 510])
+    rows = page.evaluate("[40, 511].map(i => [...stepRow(headOf(traces[0], 0, 0), 'weights', i)])")
+    assert np.allclose(rows, trace.head(0, 0).weights[[40, 511]], atol=1e-6)
     page.keyboard.press("Enter")
     assert page.locator('[data-rows="key"] tbody tr').count() == 512
     assert page.evaluate("performance.memory.usedJSHeapSize") < 300e6

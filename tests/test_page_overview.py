@@ -165,7 +165,7 @@ def most_telling(trace: Trace) -> tuple[int, int]:
         ("pocket", BALL),
         ("pocket", LIST),
         ("english", "My cat sleeps on the sofa because it"),
-        ("english", "The girl was tired because"),
+        ("pocket", "Open the"),  # without the word's own weight, another head is first
         ("english", "The girl"),
         ("english", "The"),
     ],

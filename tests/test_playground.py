@@ -280,9 +280,12 @@ def test_its_tokens_are_tiktokens(pure: Any, gpt2_tokenizer: Tokenizer) -> None:
 # ---- what a reader does --------------------------------------------------------------------------
 
 
-def written(page: Any, ids: list[int], **how: Any) -> list[int]:
-    generate = "async ([ids, how]) => (await source.generate({ ids, changes: [] }, how)).chosen"
-    return [*ids, *(token["id"] for token in page.evaluate(generate, [ids, how]))]
+def written(page: Any, ids: list[int], *changes: dict[str, Any], **how: Any) -> list[int]:
+    """The ids and what follows, by default the most probable tokens."""
+    generate = "async ([trace, how]) => (await source.generate(trace, how)).chosen"
+    settings = {"temperature": 0, "top_k": None, "top_p": None, **how}
+    chosen = page.evaluate(generate, [{"ids": ids, "changes": changes}, settings])
+    return [*ids, *(token["id"] for token in chosen)]
 
 
 # JavaScript: what is done first, the ablations that were asked for, or a longer request after them.
@@ -335,12 +338,11 @@ def test_it_writes_what_the_library_writes(name: str, play: Play) -> None:
     model = model_named(name)
     page = play(model)
     prompt = model.tokenizer.encode(TEXT)
-    greedy = {"temperature": 0, "top_k": None, "top_p": None}
     positions = model.config.n_positions
     room = positions - len(prompt)
     expected = model.generate(TEXT, min(30, room), temperature=0).tokens.ids.tolist()
-    assert written(page, prompt, count=min(30, room), **greedy) == expected
-    assert len(written(page, prompt, count=100, **greedy)) == min(len(prompt) + 100, positions)
+    assert written(page, prompt, count=min(30, room)) == expected
+    assert len(written(page, prompt, count=100)) == min(len(prompt) + 100, positions)
     drawn = {"count": 10, "temperature": 1.5, "top_k": 7, "top_p": 0.9}
     first, again, other = (written(page, prompt, seed=seed, **drawn) for seed in (1, 1, 2))
     assert first == again != other
@@ -359,11 +361,11 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
         idle(page)
         assert " ".join(page.locator("#ablated").inner_text().split()) == words
 
-    path = "blocks.1.attention.heads.2"
+    halved = {"blocks.1.attention.heads.2.weights": lambda x: x * 0.5}
     page.locator("#factor").fill("50")
-    shows({f"{path}.weights": halved}, "Edited: layer 1, head 2: weights × 0.5 ×")
+    shows(halved, "Edited: layer 1, head 2: weights × 0.5 ×")
     page.locator("#uncausal").check()
-    edits = {f"{path}.weights": halved, "mask": True}
+    edits = halved | {"mask": True}
     shows(edits, "Edited: layer 1, head 2: weights × 0.5 × no causal mask × give all back")
     # Before and after stand in the fan, and in a sentence.
     words = "The cat chased the ball, but it"
@@ -382,10 +384,6 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     page.goto(address)
     until(page, "document.querySelectorAll('#ablated button').length === 3")
     idle(page)
-
-
-def halved(values: Any) -> Any:
-    return values * 0.5
 
 
 def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
@@ -633,22 +631,19 @@ def test_a_host_that_forbids_the_worker_or_webassembly(
 def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
     ask(page, "The hen saw the cat")
-    T = len(pocket.tokenizer.encode("The hen saw the cat"))
+    unchanged = pocket.trace("The hen saw the cat")
+    T = len(unchanged.tokens)
     page.evaluate("openHead(1, 2)")
     mask = np.tri(T, dtype=bool)
 
     def shows(words: str) -> None:
-        edits = {} if mask.all() else {"blocks.1.attention.heads.2.mask": mask}
-        trace = pocket.trace("The hen saw the cat").edited(edits)
+        trace = unchanged.edited({"blocks.1.attention.heads.2.mask": mask})
         idle(page)
         assert " ".join(page.locator("#ablated").inner_text().split()) == words
         logits = page.evaluate(f"source.pack(traces[0], 'logits.{T - 1}').then((x) => [...x])")
         assert np.allclose(logits, trace.next_logits, atol=1e-4)
         weights = page.evaluate("[...matrixOf(views[0], { ...selection, step: 'weights' })]")
-        assert np.allclose(weights, head(trace).ravel(), atol=1e-5)
-
-    def head(trace: Trace) -> Any:
-        return trace.blocks[1].attention.heads[2].weights
+        assert np.allclose(weights, trace.head(1, 2).weights.ravel(), atol=1e-5)
 
     to_cell(page, T - 1, 1)
     page.keyboard.press("m")
@@ -669,3 +664,11 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     until(page, "document.querySelector('#status').textContent !== ''")
     assert page.locator("#status").inner_text() == "The mask must leave query 0 at least one key."
     shows("Edited: layer 1, head 2: 1 cell of the mask ×")
+    # A token that is written has a row of the mask, too.
+    *prompt, it = pocket.tokenizer.encode("The dog chased the ball, but it")
+    mask = np.tri(8, dtype=bool)
+    mask[7, 1:] = False
+    trace = pocket.trace([*prompt, it]).edited({"blocks.1.attention.heads.0.mask": mask})
+    toggled = toggling(1, 0, *([7, key] for key in range(1, 8)))
+    expected = [*prompt, it, trace.next_tokens(1)[0].id]
+    assert written(page, prompt, toggled, count=2) == expected

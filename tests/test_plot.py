@@ -55,7 +55,6 @@ def test_steps_of_a_head_and_their_scales(odd: GPT2) -> None:
     assert ax.images[0].get_clim() == (0, 1)
     assert ax.images[0].norm(0.25) == 64  # √0.25, the middle of 128 colours
     assert ax.patch.get_hatch()
-    head = odd.trace("the hen in").head(1, 2)
     ax = head.plot("scores").axes
     assert ax.images[0].cmap(0.0)[:3] == pytest.approx([c / 255 for c in (11, 79, 156)], abs=0.005)
     largest = float(np.abs(head.scores).max())
@@ -109,6 +108,8 @@ def test_all_heads(odd: GPT2) -> None:
     assert numbers.shape == (3 * 3, 5 * 3)
     assert np.allclose(numbers[3:5, 6:8].filled(0), trace.head(1, 2).weights[-2:, -2:], atol=1e-6)
     assert "shown: 2 of 6 (key)" in ax.get_title(loc="left")
+    step = odd.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace.head(0, 0)
+    assert np.allclose(image_data(step.plot(tokens=slice(-1, None)).axes), step.weights[:, -1:])
 
 
 def test_tokens_are_drawn_literally(tmp_path: Path) -> None:
