@@ -29,13 +29,13 @@ test("a next token that completes a character is known", () => {
 
 test("a piece of a word knows the rest of the word", () => {
   const pieces = withWords(tokens(" Sw", "imming", " is", " ", "on")).map(({ piece }) => piece);
-  const swimming = { before: "", own: "Sw", part: "", after: "imming", isFirst: true, isLast: false };
+  const swimming = { before: "", letters: "Sw", fraction: "", after: "imming", isFirst: true, isLast: false };
   assert.deepEqual(pieces[0], swimming);
-  assert.deepEqual(pieces[1], { before: "Sw", own: "imming", part: "", after: "", isFirst: false, isLast: true });
+  assert.deepEqual(pieces[1], { before: "Sw", letters: "imming", fraction: "", after: "", isFirst: false, isLast: true });
   assert.equal(pieces[2], undefined);
-  assert.deepEqual(pieces[3], { before: "", own: "␣", part: "", after: "on", isFirst: true, isLast: false });
+  assert.deepEqual(pieces[3], { before: "", letters: "␣", fraction: "", after: "on", isFirst: true, isLast: false });
   const [, bytes] = withWords(tokens("sch", [0xc3], [0xb6], "ne"));
-  assert.deepEqual(bytes.piece, { before: "sch", own: "ö", part: "1/2", after: "ne", isFirst: false, isLast: false });
+  assert.deepEqual(bytes.piece, { before: "sch", letters: "ö", fraction: "1/2", after: "ne", isFirst: false, isLast: false });
 });
 
 const NONE = { names: [], isExact: true };

@@ -55,7 +55,7 @@ export function arcsOf(from, places, weights, { least, widest, thinnest, steepne
         d: pathOf(from, places[j], { steepness, highest }),
         "stroke-width": width.toFixed(2),
       });
-      arc.key = j; // callers choose the opacity by its weight
+      arc.key = j; // callers choose the arc's opacity by the weight of this key
       return arc;
     });
 }

@@ -40,7 +40,7 @@ export function barOf(fraction, className = "") {
 /** A rounded number, with all digits in the element's value. */
 export const number = (x, digits = 6) => exact(x, format(x, digits));
 
-/** A symbol, in which a Ġ for a space is faint, and the word that the first screen shows instead. */
+/** A symbol, in which a Ġ for a space is faint. On the first screen, page.css shows `word` instead of the letters. */
 export function symbolOf(symbol, word = symbol) {
   const [space, rest] =
     symbol.length > 1 && symbol[0] === "Ġ" ? [make("span", { class: "space" }, "Ġ"), symbol.slice(1)] : ["", symbol];
@@ -54,13 +54,13 @@ export const tokenElement = (token) => symbolOf(brief(token.symbol), brief(wordO
 export function wordInSentence(token) {
   const name = make("strong", {}, brief(wordOf(token)));
   if (!token.piece) return make("bdi", {}, name);
-  const { before, own, part, after } = token.piece;
+  const { before, letters, fraction, after } = token.piece;
   if (before || after) {
-    const word = brief(before + own.replace("␣", "") + after);
-    return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece: name, word }));
+    const word = brief(before + letters.replace("␣", "") + after); // the space before a word isn't named with it
+    return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece: name, word })); // callers add outer quotes
   }
-  const shareOfCharacter = part ? [make("small", {}, ` ${part}`)] : []; // such as 1/3
-  return make("bdi", { class: "piece" }, make("strong", {}, brief(own)), ...shareOfCharacter);
+  const shareOfCharacter = fraction ? [make("small", {}, ` ${fraction}`)] : []; // such as 1/3
+  return make("bdi", { class: "piece" }, make("strong", {}, brief(letters)), ...shareOfCharacter);
 }
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */

@@ -40,13 +40,13 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  * inputs: by parameter, {values(indices), step, name, component, count}. Numbers link to that component of `step`, by
  *   default the number's column. The default name is the parameter's. count: a row's length, if `values` has less.
  * known: results of lines, by name, that can't be computed here, since the page lacks some of a row's numbers.
- * rowLetter: the index in the notation of a whole row.
+ * rowIndex: the name of the index in the notation of a whole row, such as i in X[7, i].
  * linkTo: makes the link to a number of a step, from the step, the component and the words.
  * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
  */
 export class Working {
-  constructor({ indices, inputs, known = {}, rowLetter = "i", linkTo, largest, makeLargestLink }) {
-    Object.assign(this, { indices, inputs, known, rowLetter, linkTo, largest, makeLargestLink, results: { ...known } });
+  constructor({ indices, inputs, known = {}, rowIndex = "i", linkTo, largest, makeLargestLink }) {
+    Object.assign(this, { indices, inputs, known, rowIndex, linkTo, largest, makeLargestLink, results: { ...known } });
   }
 
   /** Evaluate a formula: a number or a row of numbers. */
@@ -78,7 +78,7 @@ export class Working {
   /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
   index(names) {
     const indexOf = (name) => (isItem(name) ? this.valueAt(name) : this.indices[name]);
-    return names.map((name) => (name === ":" ? this.rowLetter : indexOf(name)));
+    return names.map((name) => (name === ":" ? this.rowIndex : indexOf(name)));
   }
 
   /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
@@ -98,9 +98,9 @@ export class Working {
   }
 
   /** Evaluate lines in their order, [line, value] each. Later lines refer to earlier ones by name. */
-  lines(declared) {
-    for (const { name, tree } of declared) this.results[name] = this.known[name] ?? this.value(tree);
-    return declared.map((line) => [line, this.results[line.name]]);
+  lines(formulas) {
+    for (const { name, tree } of formulas) this.results[name] = this.known[name] ?? this.value(tree);
+    return formulas.map((line) => [line, this.results[line.name]]);
   }
 }
 
@@ -118,18 +118,18 @@ function operandParts(working, tree, isBracketedIfNegative) {
 /**
  * The lines that compute a number, as elements.
  *
- * declared: from `description.explanations`. heading: names the step's number. result: a function that shows the last
- * line's value. lead: a function that makes the first cell of product n in a table of products.
+ * explanation: from `description.explanations`. heading: names the step's number. result: a function that shows the
+ * last line's value. firstCellOf: a function that makes the first cell of product n in a table of products.
  */
-export function linesOfNumber(working, declared, { heading, result, lead }) {
-  const all = working.lines(declared.lines);
+export function linesOfNumber(working, explanation, { heading, result, firstCellOf }) {
+  const all = working.lines(explanation.lines);
   const parts = [];
   const list = make("ol", { class: "chain" });
   all.forEach(([line, value], n) => {
     const shown = n === all.length - 1 ? result(value) : number(value);
-    const [sum, bias] = sumIn(line.tree);
-    if (sum) {
-      parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, lead }));
+    const [products, bias] = sumIn(line.tree);
+    if (products) {
+      parts.push(...productsOf(working, products, bias, { heading, result: shown, firstCellOf }));
       return;
     }
     const { words, numbers } = numbersIn(working, line, value, heading);
@@ -138,10 +138,10 @@ export function linesOfNumber(working, declared, { heading, result, lead }) {
   return list.children.length ? [list, ...parts] : parts;
 }
 
-/** Split the formula of a sum of products, such as sum(x * w) + b, into the sum and the bias; others are []. */
+/** Split the formula of a sum of products, such as sum(x * w) + b, into x * w and b. Return [] for other formulas. */
 export function sumIn(tree) {
   const [sum, bias] = tree[0] === "+" && tree[1][0] === "sum" ? tree.slice(1) : [tree];
-  return sum[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
+  return sum[0] === "sum" && sum[1][0] === "*" ? [sum[1], bias] : [];
 }
 
 /** What replaces the names in a line's texts, such as {largest}: a formula in notation, or the largest key. */
@@ -199,17 +199,17 @@ function termsIn(working, tree, sum) {
   return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
 }
 
-/** A table of a sum of products, ["*", x, w]; if it is shortened, also one of all. lead: see `linesOfNumber`. */
-function productsOf(working, [, first, second], bias, { heading, result, lead }) {
+/** A table of a sum of products, ["*", x, w]; if it is shortened, also one of all. firstCellOf: see `linesOfNumber`. */
+function productsOf(working, [, first, second], bias, { heading, result, firstCellOf }) {
   const [x, w] = [first, second].map((tree) => working.value(tree));
   const products = Float64Array.from(x, (value, i) => value * w[i]);
   const all = products.length;
   const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
   const { largest, rest } = largestTerms(products, count);
   const header = [
-    working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
+    working.rowIndex === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
   ];
-  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], DECIMALS));
+  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(firstCellOf(i), [x[i], w[i], products[i]], DECIMALS));
   const footOf = (name, value) => rowOf(name, ["", "", value], DECIMALS);
   const feet = [
     ...(count < all ? [footOf(say("{others} others", { others: all - count }), rest)] : []),

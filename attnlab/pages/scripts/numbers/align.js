@@ -1,11 +1,11 @@
 // Align the tokens of two texts.
 
 /**
- * Pairs of positions in two texts. Equal tokens are paired, by a longest common subsequence. Between these, other
- * tokens are paired if both texts have equally many; otherwise each has null for its counterpart.
+ * Pairs of positions in two texts. Equal tokens are paired, by a longest common subsequence. The other
+ * tokens between two pairs are paired if both texts have equally many there; otherwise each is paired with null.
  */
 export function align([a, b]) {
-  if (!b) return a.map((_, n) => [n]);
+  if (!b) return a.map((_, n) => [n]); // one text has nothing to align
   const pairs = [];
   let [i, j] = [0, 0];
   const addUntil = (endOfA, endOfB) => {
@@ -25,7 +25,8 @@ export function align([a, b]) {
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */
 function longestCommonSubsequence(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // at i * width + j: the length for a from i, b from j on
+  // longest[i * width + j] is the length of a longest common subsequence of a.slice(i) and b.slice(j).
+  const longest = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

@@ -273,7 +273,7 @@ function byRows(a, i, b, j, out, start, [n, m, p]) {
 
 /** x[ids]: rows by index, (..., D) from ids (...,) and x (rows, D). */
 function rowsOf(x, ids) {
-  const [width] = x.shape.slice(1);
+  const width = x.shape[1];
   const out = allocate(x.data.constructor, ids.size * width);
   ids.numbers().forEach((id, n) => out.set(item(x, Number(id)).numbers(), n * width));
   return new Nd(out, [...ids.shape, width]);
@@ -318,7 +318,7 @@ export const nd = {
   slice,
   item,
   matmul,
-  equal: (a, b) => a.length === b.length && a.every((x, k) => x === b[k]), // of tuples
+  equal: (a, b) => a.length === b.length && a.every((x, k) => x === b[k]), // compares tuples
   broadcast_to: broadcast,
 };
 

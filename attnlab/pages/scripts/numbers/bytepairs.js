@@ -47,7 +47,7 @@ class Heap {
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols. names: names of added
  * tokens by id. literalIds: ids whose symbol is their text. addedTokens: lists of names and ids, in the order in which
  * a text is searched for them. special: those names that are plain characters unless `encode` gets them in `meant`.
- * prefix: ids before every text. rows: the number of ids.
+ * addPrefixSpace: whether a text gets a space before it. prefix: ids before every text. rows: how many ids W_E has.
  */
 export class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
@@ -61,7 +61,7 @@ export class Tokenizer {
     this.literalIds = new Set(literalIds);
     this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
     const ids = new Map(Object.entries(vocab));
-    this.bytes = BYTE_SYMBOLS.map((symbol) => ids.get(symbol));
+    this.idOfByte = BYTE_SYMBOLS.map((symbol) => ids.get(symbol));
     merges.forEach(([first, second], rank) =>
       this.#merges.set(this.#pair(ids.get(first), ids.get(second)), [rank, ids.get(first + second)]),
     );
@@ -105,14 +105,14 @@ export class Tokenizer {
 
   /** Merge adjacent tokens: always by the merge of lowest rank, and at its leftmost place. */
   #merge(bytes) {
-    const missing = bytes.find((byte) => this.bytes[byte] === undefined);
+    const missing = bytes.find((byte) => this.idOfByte[byte] === undefined);
     if (missing !== undefined)
       throw new Refusal(
         "the text has the byte 0x{byte}, for which the vocabulary has no token; it lacks {count} of the 256 bytes",
-        { byte: missing.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
+        { byte: missing.toString(16).padStart(2, "0"), count: this.idOfByte.filter((id) => id === undefined).length },
       );
     const n = bytes.length;
-    const ids = Array.from(bytes, (byte) => this.bytes[byte]);
+    const ids = Array.from(bytes, (byte) => this.idOfByte[byte]);
     // A linked list: a merged token takes the place of its first part, and its second part leaves the list.
     const after = ids.map((_, i) => i + 1);
     const before = ids.map((_, i) => i - 1);
@@ -138,6 +138,7 @@ export class Tokenizer {
     return ids.filter((id) => id !== undefined);
   }
 
+  /** A token's bytes. A symbol is the token's text if one of its characters stands for no byte. */
   bytesOf(id) {
     const symbol = this.symbols.get(id) ?? "";
     const bytes = Array.from(symbol, (character) => BYTE_BY_SYMBOL.get(character));
@@ -158,7 +159,7 @@ export class Tokenizer {
     if (!this.#tokens.has(id)) {
       const bytes = this.bytesOf(id);
       const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
-      const symbol = printable(this.symbols.get(id) ?? `<row ${id}>`);
+      const symbol = printable(this.symbols.get(id) ?? `<row ${id}>`); // an unused row of W_E
       this.#tokens.set(id, { id, symbol, text: printable(decodeUtf8(bytes)), bytes: hex });
     }
     return this.#tokens.get(id);
@@ -201,7 +202,7 @@ export function printable(text) {
   const characters = [...text];
   if (!characters.some(isEscaped)) return text;
   const escapes = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-  if (text.includes("'") && text.includes('"')) escapes["'"] = "\\'";
+  if (text.includes("'") && text.includes('"')) escapes["'"] = "\\'"; // Python's repr then quotes by '
   return characters
     .map((character) => escapes[character] ?? (isEscaped(character) ? escapeOf(character) : character))
     .join("");

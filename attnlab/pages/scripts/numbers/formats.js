@@ -4,7 +4,7 @@
 export const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 
 export function bytesOf(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64); // faster, but only newer browsers have it
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
@@ -64,4 +64,5 @@ export function largestTerms(terms, count) {
   return { largest, rest: terms.reduce((sum, x, n) => (chosen.has(n) ? sum : sum + x), 0) };
 }
 
+// `ignoreBOM` means that a byte order mark stays in the text.
 export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);

@@ -19,12 +19,12 @@ const partsOf = (layer, H) => [
 
 export const countOfParts = (layer, H) => partsOf(layer, H).length;
 
-/** Part n of a query or a key. Behind the others is one for all keys that come from a cache. */
+/** Part n of a query or a key. An n after the last part stands for all keys that come from a cache. */
 export const readPart = (n, layer, H) => partsOf(layer, H)[n] ?? { kind: "cached" };
 
 /**
  * The parts of Σ rows[t] (X[t] W + b), a weighted sum of a layer's queries or keys: (parts, Dh), in the order of
- * `partsOf`. rows: the weights, (1, T).
+ * `partsOf`. rows: the weights, (1, T). b: the bias; if it is null, its part is 0.
  */
 function vectorsOfParts(run, layer, rows, W, b) {
   const prefix = `blocks.${layer}.`;
@@ -45,7 +45,7 @@ function vectorsOfParts(run, layer, rows, W, b) {
         nd.matmul(scaled, nd.item(run.value(`${block}attention.context`), h)), equations.rows_of_head(W_O, h, n_head),
       ),
     );
-    const b_O = run.value(`${block}attention.b_O`);
+    const b_O = run.value(`${block}attention.b_O`); // if it is null, its part is 0
     written.push(b_O === null ? nd.multiply(parts[0], 0) : nd.multiply(constant, b_O.reshape(1, D)));
     // What the MLP wrote is the rest: the run keeps the stream, not the MLP's output.
     const mlp = written.reduce(
@@ -68,7 +68,7 @@ function vectorsOfParts(run, layer, rows, W, b) {
  * the key, as [index of the query's part, index of the key's part, product, ...]. `other` may be "mean", the mean score
  * of the visible keys. Empty if the products don't sum to the difference, which happens when an edit replaced a sum.
  */
-export function sumOf(run, layer, head, query, key, other) {
+export function largestPairs(run, layer, head, query, key, other) {
   const prefix = `blocks.${layer}.attention.heads.${head}.`;
   const scores = nd.item(run.value(`${prefix}scores`), query).numbers();
   const mask = nd.item(run.value(`${prefix}mask`), query).numbers();
@@ -102,12 +102,12 @@ export function sumOf(run, layer, head, query, key, other) {
 const fieldSizes = (count, Tk) => (count ? [count, count, count * Tk, Tk, 3, ...Array(6).fill(Tk + 2)] : []);
 
 /**
- * What `sumOf` returns, from a file. Its pack "why" has the queries from `first` on of some `heads`; null for others.
- *
+ * What `largestPairs` returns, from a file, or null if it doesn't have the pairs. Its pack "why" has the queries from
+ * `first` on of some `heads`.
  * A file has few pairs. The result lists those that are surely larger than all that the file leaves out, and, where the
  * file has them, the two that a sentence names: the largest with the total's sign, and the largest with the other sign.
  */
-export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, query, key, other }) {
+export function largestPairsInFile(numbers, { heads, first }, { T, Tk }, { layer, head, query, key, other }) {
   const indexOfHead = heads.findIndex(([n, h]) => n === layer && h === head);
   if (indexOfHead < 0 || query < first) return null;
   let start = 0;
@@ -129,11 +129,11 @@ export function sumInFile(numbers, { heads, first }, { T, Tk }, { layer, head, q
   const otherRank = ranked.indexOf(other);
   const firstRank = Math.min(rank, otherRank);
   const hasSentence = isMean || (firstRank >= 0 && Math.abs(rank - otherRank) === 1);
-  const sign = !isMean && rank > otherRank ? -1 : 1;
+  const sign = !isMean && rank > otherRank ? -1 : 1; // the file has the products of the opposite comparison
   const numbersOf = (fields) => fields.map((field) => field[isMean ? key : Tk + firstRank]);
   const leading = numbersOf(ofSentence.slice(0, 3));
   const opposing = numbersOf(ofSentence.slice(3));
-  const isOpposed = leading[2] * opposing[2] < 0; // otherwise all pairs have one sign
+  const isOpposed = leading[2] * opposing[2] < 0; // these are the products; otherwise, all pairs have one sign
   for (const [m, n, x] of hasSentence ? [leading, ...(isOpposed ? [opposing] : [])] : [])
     if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, sign * x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;

@@ -31,7 +31,7 @@ export class Products {
     const sizes = [CAPACITY.a, CAPACITY.b, CAPACITY.o, CAPACITY.w, count, SCRATCH];
     const total = FIRST_ADDRESS + 4 * sizes.reduce((sum, size) => sum + size);
     const memory = new WebAssembly.Memory({ initial: Math.ceil(total / 2 ** 16) });
-    const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes));
+    const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes)); // fastest first
     const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort() {} } });
     let start = FIRST_ADDRESS;
     const [a, b, o, w, numbers, scratch] = sizes.map((size) => {
@@ -55,7 +55,7 @@ export class Products {
     }
   }
 
-  /** Memory for numbers in scratch memory, if it is in use and has room. */
+  /** Memory for numbers in scratch memory; null if that isn't in use or has no room. */
   allocate(count) {
     const end = this.#used + ((count + 3) & ~3); // functions of rows write four numbers at a time
     if (!this.#isActive || end > SCRATCH) return null;

@@ -39,6 +39,7 @@ class WordPieceTokenizer extends Tokenizer {
     if (clean_text) result = result.replace(/(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}\ufffd]/gu, "");
     if (handle_chinese_chars) result = result.replace(CHINESE, " $& ");
     if (strip_accents ?? lowercase) result = result.normalize("NFD").replace(/\p{Mn}/gu, "");
+    // Characters are lowercased one by one, since a Greek Σ at the end of a word would become ς otherwise.
     return lowercase ? Array.from(result, (character) => character.toLowerCase()).join("") : result;
   }
 
@@ -49,7 +50,7 @@ class WordPieceTokenizer extends Tokenizer {
     const ids = [];
     for (let start = 0, end; start < characters.length; start = end) {
       const idOf = () => this.#ids.get((start ? this.piecePrefix : "") + characters.slice(start, end).join(""));
-      for (end = characters.length; end > start && idOf() === undefined; end--);
+      for (end = characters.length; end > start && idOf() === undefined; end--); // until the piece has an id
       if (end === start) return [this.unknown];
       ids.push(idOf());
     }

@@ -51,10 +51,10 @@ function kindOfCharacter(text) {
 /** The words of a text, and other characters that are in several tokens. */
 export function wordsIn(characters) {
   const kinds = characters.map(({ text }) => kindOfCharacter(text)).join("");
-  return [...kinds.matchAll(new RegExp(WORDS, "g"))].flatMap(({ 0: kind, index }) => {
-    const found = characters.slice(index, index + kind.length);
-    const isLetters = kind !== "O";
-    const visible = kind[0] === " " ? found.slice(1) : found;
+  return [...kinds.matchAll(new RegExp(WORDS, "g"))].flatMap(({ 0: matched, index }) => {
+    const found = characters.slice(index, index + matched.length);
+    const isLetters = matched !== "O";
+    const visible = matched[0] === " " ? found.slice(1) : found;
     // Whether the space before the word belongs to the token before, as in vocabularies with `the</w>`.
     const isSpaceOfOther = characters[index - 1]?.owners.at(-1) === found[0].owners[0];
     const start = (isSpaceOfOther ? visible : found)[0].owners[0];
@@ -137,20 +137,20 @@ function nameFrom(characters, n) {
     if (owners.length > 1) return ` ${ONLY_INVISIBLE.test(text) ? signOf(text) : text} ${shareOf({ owners }, n)} `;
     return text || ` <${bytes[0].toString(16)}> `;
   });
-  return visibleText(parts.join("").replaceAll(">  <", " "));
+  return visibleText(parts.join("").replaceAll(">  <", " ")); // <e5>  <ad> becomes <e5 ad>
 }
 
-/** A token as a piece of a word: the letters before it, its own, its part of a character, the letters after it. */
+/** A token as a piece of a word: the word's letters before it, in it and after it, and its fraction of a character. */
 function pieceOf({ characters, start, stop }, n) {
   const textOf = (found) => found.map(({ text }) => text).join("");
   const indices = characters.flatMap(({ owners }, index) => (owners.includes(n) ? [index] : []));
   const [from, to] = indices.length ? [indices[0], indices.at(-1) + 1] : [0, 0]; // none: the space before the word
-  const own = characters.slice(from, to);
-  const part = own.map((character) => shareOf(character, n)).findLast(Boolean) ?? "";
+  const inside = characters.slice(from, to);
+  const fraction = inside.map((character) => shareOf(character, n)).findLast(Boolean) ?? "";
   return {
     before: textOf(characters.slice(0, from)),
-    own: textOf(own) || "␣",
-    part,
+    letters: textOf(inside) || "␣",
+    fraction,
     after: textOf(characters.slice(to)),
     isFirst: n === start,
     isLast: n === stop - 1,
@@ -162,9 +162,8 @@ export function withWords(tokens, characters = charactersIn(tokens), words = wor
   const charactersOf = tokens.map(() => []);
   for (const character of characters) for (const n of character.owners) charactersOf[n].push(character);
   const pieces = new Map();
-  for (const word of words)
-    for (let n = word.start; word.stop - word.start > 1 && n < word.stop; n++)
-      if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
+  for (const word of words.filter(({ start, stop }) => stop - start > 1))
+    for (let n = word.start; n < word.stop; n++) if (!pieces.has(n)) pieces.set(n, pieceOf(word, n));
   return tokens.map((token, n) => ({
     ...token,
     word: charactersOf[n].length ? nameFrom(charactersOf[n], n) : token.symbol,

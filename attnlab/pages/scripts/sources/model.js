@@ -6,7 +6,7 @@ import { printable } from "../numbers/bytepairs.js";
 import { COMPARED, MAX_ABLATION_WORK, MIN_ABLATED_HEADS, PACKED_STEPS } from "../numbers/constants.js";
 import { equations } from "../numbers/equations.js";
 import { grouped } from "../numbers/formats.js";
-import { sumOf } from "../numbers/pairs.js";
+import { largestPairs } from "../numbers/pairs.js";
 import { Products } from "../numbers/products.js";
 import { checkFinite, Refusal } from "../numbers/refusal.js";
 import { Graph, Run, scaleWithoutRoot } from "../numbers/run.js";
@@ -192,26 +192,26 @@ class Model {
     this.#traces.set(id, trace); // now the most recently used
     let bytes = 0;
     for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
-      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // KEPT_STEPS
+      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // KEPT_STEPS, float32
       if (bytes > TRACE_CACHE_BYTES && n > 1) this.#traces.delete(cachedId);
     }
     return trace;
   }
 
-  /** The edit that silences a head, [path, value]: its context is its average if the model has averages, else 0. */
-  #silencing(layer, head) {
-    const path = `blocks.${layer}.attention.heads.${head}.context`;
-    const average = this.averages[path];
-    return [path, average ? new Nd(Float32Array.from(average), [average.length]) : 0];
+  /** The context of a silenced head: its average if the model has averages, else 0. */
+  #silencedContext(layer, head) {
+    const average = this.averages[`blocks.${layer}.attention.heads.${head}.context`];
+    return average ? new Nd(Float32Array.from(average), [average.length]) : 0;
   }
 
   /** The edits that make changes, see numbers/changes.js. */
   #editsOf(changes) {
     const layers = Array.from({ length: this.config.n_layer }, (_, layer) => layer);
     const pairs = changes.flatMap(({ kind, layer, head, step, factor, cells }) => {
+      const mlpOutput = `blocks.${layer}.mlp.output`;
       const pathIn = (name) => `blocks.${layer}.attention.heads.${head}.${name}`;
       const edits = {
-        ablate: () => [head === undefined ? [`blocks.${layer}.mlp.output`, 0] : this.#silencing(layer, head)],
+        ablate: () => [head === undefined ? [mlpOutput, 0] : [pathIn("context"), this.#silencedContext(layer, head)]],
         scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
         mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
         uncausal: () => [["mask", 1]],
@@ -247,7 +247,7 @@ class Model {
     const { run } = this.trace(ids, changes);
     const [, kind, number] = /^(attention|pass|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
-    if (name.startsWith("why.")) return this.#sumOf(run, name.split(".").slice(1), tick);
+    if (name.startsWith("why.")) return this.#largestPairs(run, name.split(".").slice(1), tick);
     if (kind === "attention")
       return this.#ofLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
@@ -261,7 +261,7 @@ class Model {
     if (name === "norms") return this.#norms(run);
     // The last kind of pack: columns.
     const W = run.value(path);
-    const b = path === "W_U" ? null : run.value(path.replace(/W(_\w+)$/, "b$1"));
+    const b = path === "W_U" ? null : run.value(path.replace(/W(_\w+)$/, "b$1")); // logits have no bias
     const columns = [];
     for (let n = Number(start); n < stop; n++)
       columns.push(nd.item(W, REST, nd.slice(null, null), n), b ? nd.item(b, nd.slice(n, n + 1)) : ZERO_BIAS);
@@ -273,16 +273,17 @@ class Model {
     if (layer < run.firstLayer) return this.#ofLayer(run.base, layer, tick, arraysOf);
     await this.#pass(run, layer, tick);
     const numbers = concatenated(arraysOf(run));
-    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // until then, the block needs the other steps
     return numbers;
   }
 
   /** A score's largest pairs, see numbers/pairs.js. */
-  async #sumOf(run, [layer, head, query, key, other], tick) {
+  async #largestPairs(run, [layer, head, query, key, other], tick) {
     await this.#pass(run, Number(layer), tick);
-    return run.inScratch(() => sumOf(run, ...[layer, head, query, key].map(Number), other), isKept);
+    return run.inScratch(() => largestPairs(run, ...[layer, head, query, key].map(Number), other), isKept);
   }
 
+  /** A layer's Q, K, V and edited steps. The page knows edited scales without a pack, see `#traceOf` in tab.js. */
   #attention(run, layer) {
     const prefix = `blocks.${layer}.attention`;
     const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(
@@ -324,11 +325,11 @@ class Model {
     const compared = indicesOfLargest(original, COMPARED);
     const pick = (ids, probabilities) => ids.map((id) => probabilities[id]);
     const numbers = [compared.length, ...compared, ...pick(compared, original)];
-    const candidates = this.#candidates(run, original, compared[0]);
+    const candidates = this.#candidates(run, original, compared[0]); // sorted by layer
     const batchSize = Math.max(1, Math.floor(MAX_ROWS / T)); // heads of one layer that are ablated at once
     for (let tried = 0; tried < candidates.length; ) {
       const [layer] = candidates[tried];
-      const batch = candidates.slice(tried, tried + batchSize).filter((place) => place[0] === layer);
+      const batch = candidates.slice(tried, tried + batchSize).filter(([ofHead]) => ofHead === layer);
       const heads = batch.map(([, head]) => head);
       const tickOfBatch = (done) => tick((tried + done * heads.length) / candidates.length);
       const logits = await this.#logitsWithout(run, layer, heads, tickOfBatch);
@@ -348,7 +349,7 @@ class Model {
     const path = `blocks.${layer}.attention.context`;
     const context = run.value(path);
     const contexts = copyOf(broadcast(context, [heads.length, ...context.shape]));
-    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), this.#silencing(layer, head)[1]);
+    for (const [n, head] of heads.entries()) assign(nd.item(contexts, n, head), this.#silencedContext(layer, head));
     const batch = this.#run([...run.value("ids").numbers()], run.edits, { base: run, firstLayer: layer });
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;
@@ -360,7 +361,7 @@ class Model {
   /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
   #candidates(run, probabilities, top) {
     const { n_head } = this.hyperparameters;
-    const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const gradient = Float64Array.from(probabilities, (p, id) => Number(id === top) - p); // d log p(top) / d logit
     // As a row, so that W_U is read in memory order.
     const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1));
     const direction = directionOf(run, w);
@@ -413,7 +414,7 @@ class Model {
       prefixes.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(capacity)])),
     );
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
-    const hasToken = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
+    const hasToken = Uint8Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const all = [...ids];
     const chosen = [];
     for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
@@ -427,7 +428,7 @@ class Model {
       // At temperature 0, only the largest logit counts.
       const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1);
       const { renormalized } = probabilitiesOf(candidates, settings);
-      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded to less
+      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if rounding made the sum too small
       const id = candidates.ids[index];
       chosen.push(this.tokenizer.token(id));
       all.push(id);
@@ -437,9 +438,8 @@ class Model {
 }
 
 /**
- * The gradient of a logit with respect to the final LayerNorm's input, times the LayerNorm's deviation.
- *
- * w: the token's column of W_U, or a weighted sum of columns.
+ * The gradient of a logit with respect to the final LayerNorm's input, times the LayerNorm's deviation, which is held
+ * fixed. w: the token's column of W_U, or a weighted sum of columns.
  */
 function directionOf(run, w) {
   const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
@@ -450,7 +450,7 @@ const ZERO_BIAS = new Nd(new Float32Array(1), [1]);
 
 // ---- in the worker -------------------------------------------------------------------------------
 
-/** Memory for a model's numbers: WebAssembly's, where its products are faster, if there is enough. */
+/** Memory for `count` numbers: in WebAssembly, where products are faster; or else, an array. Refuse if both fail. */
 function memoryFor(count) {
   const products = useProducts(Products.of(count));
   try {
@@ -491,7 +491,7 @@ export function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
-  let urgent = 0; // the number of running requests, without the pack "story": it takes long, so it waits for them
+  let urgentCount = 0; // how many requests are running, except for the pack "story", which takes long and so waits
   // Between two blocks, the worker handles other messages. Waiting for a message of its own is faster than a timeout.
   const { port1, port2 } = new MessageChannel();
   const resolvers = [];
@@ -505,14 +505,14 @@ export function serveModel() {
     if (stop) return aborted.add(n);
     let reported = performance.now();
     const isUrgent = parameters.name !== "story";
-    urgent += isUrgent;
+    urgentCount += Number(isUrgent);
     const tick = async (progress) => {
       if (performance.now() > reported + REPORT_MILLISECONDS) {
         postMessage({ n, progress });
         reported = performance.now();
       }
       do await nextEvent();
-      while (urgent && !isUrgent && !aborted.has(n));
+      while (urgentCount && !isUrgent && !aborted.has(n));
       if (aborted.has(n)) throw new DOMException("", "AbortError");
     };
     try {
@@ -522,7 +522,7 @@ export function serveModel() {
       const { name, message, values = null } = error;
       postMessage({ n, error: { name, message, values } });
     }
-    urgent -= isUrgent;
+    urgentCount -= Number(isUrgent);
     aborted.delete(n);
   };
 }

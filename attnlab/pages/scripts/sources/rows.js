@@ -38,13 +38,11 @@ function makeHead({ trace, layer, h, inputs, edits }) {
   const { T, Tk, Dh, mask } = trace;
   const path = `blocks.${layer}.attention.heads.${h}`;
   const names = trace.edited[layer]?.[h] ?? [];
-  const arrayNames = names.filter((name) => name !== "scale");
+  const arrayNames = names.filter((name) => name !== "scale"); // a scale is one number
   const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
-  const vectors = ["Q", "K", "V"].map((name) => [
-    name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers(),
-  ]);
+  const vectorsOf = (name) => nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers();
   const head = { trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names), mask: editedSteps.mask ?? mask };
-  return Object.assign(head, Object.fromEntries(vectors));
+  return Object.assign(head, { Q: vectorsOf("Q"), K: vectorsOf("K"), V: vectorsOf("V") });
 }
 
 /**

@@ -1,7 +1,7 @@
 // Where the page's numbers come from. They are in packs, which are arrays with a name, see attnlab/pages/packs.py: in
 // the page's file, or computed by a model that the page runs itself (tab.js).
 
-import { sumInFile } from "../numbers/pairs.js";
+import { largestPairsInFile } from "../numbers/pairs.js";
 import { predictionOf, probabilitiesOf, UNCHANGED } from "../numbers/predictions.js";
 import { description, say } from "./description.js";
 import { embeddedNumbers } from "./embedded.js";
@@ -44,7 +44,6 @@ export class Source {
   }
 
   predictionPack = "prediction";
-
   decodePrediction = ({ prediction: { vocab } }, position, values) => predictionOf(values, vocab, description.sliders);
 
   /** A parameter's column; undefined if the source doesn't have it. */
@@ -63,9 +62,7 @@ export class Source {
 /** A source whose packs are elements of the page, each removed when it is read. */
 export class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
-
-  pairs = async (trace, cell) => sumInFile(await this.pack(trace, "why"), trace.why, trace, cell);
-
+  pairs = async (trace, cell) => largestPairsInFile(await this.pack(trace, "why"), trace.why, trace, cell);
   read = (trace, name) => embeddedNumbers(elementOf(trace, name));
 }
 

@@ -60,9 +60,7 @@ export class ModelSource extends Source {
   }
 
   has = () => true;
-
   predictionPack = "logits";
-
   decodePrediction = ({ prediction: { n }, ids }, position, logits) => ({
     ...predictionOfLogits(logits, n, ids[position + 1]),
     all: logits,
@@ -76,27 +74,28 @@ export class ModelSource extends Source {
   /** A trace's description, with an id and the tokens' names. */
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.changes]), names: this.names });
 
-  /** A trace as in `description.traces`, from the worker's answer, and the template for what is the same in all. */
+  /** A trace as in `description.traces`, from the worker's answer. `template` has what is the same in all traces. */
   #traceOf({ ids, text, tokens, edited, paths }, changes) {
     const { template } = this;
     const T = ids.length;
     const line = decodeUtf8(this.tokenizer.allBytes(ids)).replace(/[\r\n\t]+/g, " ");
     const characters = [...line];
+    const short = characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`;
     const steps = passStepsOf({ ...template, graph: this.graph });
-    const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, ""));
+    const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, "")); // a head's step is part of a layer's
     const changed = steps.map(({ path }) => path).filter((path) => layerPaths.includes(path));
-    const isPacked = ({ path, name }) => ALWAYS_PACKED.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
+    const isPacked = ({ path, name }) =>
+      // The pack "attention" already has Q, K and V as edited.
+      ALWAYS_PACKED.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
     const mask = new Uint8Array(T * T);
     const isCausal = !paths.includes("mask"); // the only edit of all heads' mask makes every key visible
     for (let i = 0; i < T; i++) mask.fill(1, i * T, i * T + (isCausal ? i + 1 : T));
     return {
       ...this.withNames({ ...template, ids, text, changes, tokens, edited }),
-      excerpt: inHeading(
-        characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`,
-      ),
+      excerpt: inHeading(short),
       mask,
       scales: template.scales.map((scales, layer) =>
-        paths.includes(`blocks.${layer}.attention.scale`)
+        paths.includes(`blocks.${layer}.attention.scale`) // only the change "unscaled" edits a layer's scale
           ? scales.map(() => scaleWithoutRoot(template.hyperparameters, layer))
           : scales,
       ),

@@ -130,9 +130,8 @@ class WordsPage {
     );
     byId("seen").replaceChildren(...lookedAtInWords(shown, rowOf, query));
     byId("softmax-row").replaceChildren(...(this.isRowOpen ? [softmaxRow(shown, query, rowOf(query))] : []));
-    this.heads.mark(
-      selection, (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head,
-    );
+    const isSilenced = (layer, head) => this.isSilenced && layer === selection.layer && head === selection.head;
+    this.heads.mark(selection, isSilenced);
   }
 }
 

@@ -56,8 +56,9 @@ export function openTraces(descriptions) {
   setQuietly({ hovered: null, key: undefined, openCell: null, isSilenced: false, chosenStep });
   const isSameText =
     textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
-  setQuietly(clampedSelection({ layer, head, ...(isSameText ? { query, key } : { query: Infinity }) }));
-  // The next tokens are requested first, so that a worker computes them while the rest is drawn.
+  const tokens = isSameText ? { query, key } : { query: Infinity }; // clamped to the last query
+  setQuietly(clampedSelection({ layer, head, ...tokens }));
+  // A worker computes the next tokens while the rest is drawn. Only in a page with a worker, traces have an id.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
   const opening = openHead(selection.layer, selection.head);

@@ -9,7 +9,7 @@ import { clampedSelection, pendingTraces, traces } from "./traces.js";
 
 const CELL = ["layer", "head", "query", "key"]; // the values that name a cell
 
-// Written after a delay, because browsers limit how often a page may change its address.
+// The link is written after a delay, because browsers limit how often a page may change its address.
 let linkTimer;
 
 export const linkParts = []; // functions that return further parts of the link

@@ -13,7 +13,7 @@ const BLANK = /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/; // bytes that are only white s
 /** A text's last tokens if they are white space, which is rare in the texts that a model was trained on. */
 export function blanksAtEnd({ tokens, cached }) {
   const last = tokens.findLastIndex(({ bytes }) => !BLANK.test(bytes));
-  return tokens.slice(Math.max(last + 1, cached ? 0 : 1)); // not all: a text without them must have a token
+  return tokens.slice(Math.max(last + 1, cached ? 0 : 1)); // the text without them keeps one token, or cached ones
 }
 
 export const END_OF_TEXT = "<|endoftext|>"; // the symbol of the token that ends a text

@@ -146,13 +146,12 @@ function linkOf({ ids, changes }) {
 }
 
 const linkOfText = () => linkOf(latest());
-
 const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
 
 /** Trace the text of a link. If `replacesOpened`, the trace replaces the one that the page opened with. */
 export function followLinkOfText(link, { replacesOpened = false } = {}) {
   const values = new URLSearchParams(link.slice(1));
-  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part)); // else refused
   // A link that only has changes is about the shown text.
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;

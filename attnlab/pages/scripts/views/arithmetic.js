@@ -126,16 +126,17 @@ function explainInCell({ trace, head, i, j, rows }, name) {
   const working = new Working({
     indices: { row: i, column: j },
     inputs: inputsOfCell(head, i, j, { ...rows, scale, mask: !isMasked(head, i, j) }),
-    rowLetter: "key",
+    rowIndex: "key",
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
-  const declared = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
-  // Python made the lines from that equation, see attnlab/views/explaining/derivations.py; the page fills in numbers.
-  const lines = working.lines(description.explanations[declared].lines);
+  const explained = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;
+  // Python made the lines from the equation, see attnlab/views/explaining/derivations.py; the page fills in numbers.
+  const lines = working.lines(description.explanations[explained].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, value], n) => {
-    if (sumIn(line.tree)[0]) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
-    const { words, numbers } = numbersIn(working, line, value, "");
+    const [products] = sumIn(line.tree);
+    if (products) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
+    const { words, numbers } = numbersIn(working, line, value, ""); // no heading: the cell's line has one
     if (n === lines.length - 1) return [...numbers, result(value)];
     return [`${words}: `, ...numbers, number(value), ...noteOf(working, line), make("br", {})];
   });
@@ -185,7 +186,7 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Tk, V } = head;
   const row = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
   const exponentials = row.numbers();
-  const sum = row.sum(LAST_AXIS).numbers()[0];
+  const [sum] = row.sum(LAST_AXIS).numbers();
   const steps = ["raw_scores", "scores", "masked_scores"];
   const table = tableOfChoices(
     say("The row of query {i}: its largest masked score is {largest}", {

@@ -105,7 +105,7 @@ class Heatmap {
   #drawLegend() {
     const scale = this.#scale;
     const context = prepareCanvas(this.ramp, 256, 10);
-    const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2);
+    const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2); // or from zero up
     colours.forEach((colour, n) => {
       context.fillStyle = colour;
       context.fillRect(Math.floor((n * 256) / colours.length), 0, 2, 10); // whole pixels, which don't blend
@@ -278,7 +278,8 @@ class Heatmap {
 
   scrollToCell() {
     const { query: i, key: j } = this.#nearestCell(selection);
-    const [{ scroller }, side] = [this, this.#side];
+    const { scroller } = this;
+    const side = this.#side;
     /** The scroll position nearest to `now` at which cell n is visible. */
     const showing = (n, now, room) => Math.max((n + 1) * side - room, Math.min(now, n * side));
     scroller.scrollLeft = showing(j, scroller.scrollLeft, scroller.clientWidth);

@@ -308,15 +308,15 @@ async function explanationOf(pass, step, c) {
   }
   if (step.equation === "concat") return explainConcat(pass, step, c);
   if (step.equation === "softmax") return explainProbability(pass, step, c);
-  const variants = { activated: trace.hyperparameters.activation.name, Q: "affine", K: "affine", V: "affine" };
-  const declared = description.explanations[variants[step.equation] ?? step.equation];
-  const column = step.name === "logits" ? pass.following.ids[c] : c; // the row of logits here has the largest ones
-  const inputs = await readInputs(pass, step, c, column, declared.parameters);
+  // The names of explanations that differ from the equation's name.
+  const names = { activated: trace.hyperparameters.activation.name, Q: "affine", K: "affine", V: "affine" };
+  const explanation = description.explanations[names[step.equation] ?? step.equation];
+  const column = step.name === "logits" ? pass.following.ids[c] : c; // the row has only the largest logits
+  const inputs = await readInputs(pass, step, c, column, explanation.parameters);
   if (!inputs) return undefined;
   const x = Object.values(inputs).find((input) => input?.step); // the only step among a product's inputs
   const working = new Working({ indices: { row: position, column }, inputs, linkTo: numberOf });
-  const lead = (i) => numberOf(x.step, i);
-  return linesOfNumber(working, declared, { heading, result, lead });
+  return linesOfNumber(working, explanation, { heading, result, firstCellOf: (i) => numberOf(x.step, i) });
 }
 
 /** The inputs of number c of a row, by parameter, as `Working` takes them; undefined if one isn't available. */
@@ -328,7 +328,7 @@ async function readInputs(pass, step, c, column, parameters) {
   for (const [n, parameter] of parameters.entries()) {
     const [path, from] = [paths[n], stepAt(pass, paths[n])];
     if (parameter === "W" || parameter === "W_U")
-      weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
+      weights = await source.column(trace, path, column, inputs[parameters[0]].length); // the map's input is first
     const known = {
       ids: trace.tokens[position].id, positions: trace.cached + position, W: weights?.column, W_U: weights?.column,
       b: weights?.bias,
@@ -336,8 +336,9 @@ async function readInputs(pass, step, c, column, parameters) {
     for (const matrix of ["W_E", "W_P"]) known[matrix] = rowAt(pass, step)[c]; // the step is a row of the matrix
     const value = parameter in known ? known[parameter] : from ? rowAt(pass, from) : inputAt(pass, path);
     if (value === undefined) return undefined;
+    // Indices of a formula, such as ["row", ":"], choose the whole row or its entry c.
     const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
-    const name = lastOf(path).replace("rows_of_", "");
+    const name = lastOf(path).replace("rows_of_", ""); // the step rows_of_W_E has some rows of W_E
     inputs[parameter] = value === null ? null : { name, step: from, length: value.length, values: entriesOf };
   }
   return inputs;
@@ -359,12 +360,12 @@ function explainConcat(pass, step, c) {
     weights: { values: () => stepRow(head, "weights", position) },
     V: { values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
-  const working = new Working({ indices: { row: position, column: d }, inputs, rowLetter: "key" });
+  const working = new Working({ indices: { row: position, column: d }, inputs, rowIndex: "key" });
   const isEdited = head.edited.has("context") || isEditedAt(pass, step);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
     result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
-    lead: (j) => make("span", {}, `${j} `, tokenElement(trace.keys[j])),
+    firstCellOf: (j) => make("span", {}, `${j} `, tokenElement(trace.keys[j])),
   });
   const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
   const goToHead = () => openHead(step.layer, h, () => cursorOf(trace.number).focus());
@@ -375,7 +376,7 @@ function explainConcat(pass, step, c) {
 function explainProbability(pass, step, c) {
   const { logits, sum, ids, vocab, tokens } = pass.following;
   const from = stepAt(pass, step.needs[0]);
-  const values = (indices) => (indices.includes(":") ? logits : logits[c]);
+  const values = (indices) => (indices.includes(":") ? logits : logits[c]); // the whole row, or its entry c
   const working = new Working({
     indices: { row: pass.position, column: ids[c] },
     inputs: { x: { name: "logits", step: from, component: c, count: vocab, values } },

@@ -34,7 +34,7 @@ let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer; it is shown instead of the selection
 let isRowOpen = false; // whether the row of the softmax is shown
 
-/** How many line ends a token is, if nothing else. */
+/** How many line ends a token consists of; 0 if it has anything else. */
 const lineEndsIn = ({ bytes }) => (/^0a( 0a)*$/.test(bytes) ? bytes.split(" ").length : 0);
 
 /** A token's text in words about the sentence: line ends are visible, parts of characters are named. */
@@ -64,8 +64,8 @@ function shownOf(trace) {
     : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
   const isLater = trace.tokens.map(({ piece }) => Boolean(piece && !piece.isFirst)); // a later piece of a word
   return {
-    trace, queries, letters, isLater, keys, isSelf, isCausal: isSelf, layers: trace.layers, H: trace.H, weights,
-    hasNext: true,
+    trace, queries, letters, isLater, keys, isSelf, layers: trace.layers, H: trace.H, weights, hasNext: true,
+    isCausal: isSelf, // after cached tokens, a key's index isn't its query's, so the two can't be compared
   };
 }
 
@@ -131,7 +131,7 @@ function decisionWords(text) {
 
 /** A second sentence, on another head. It looks at one word here, and by the model's card, at such words elsewhere. */
 function otherHeadWords({ trace, queries, keys }) {
-  const last = trace.cached + trace.T - 1; // the key of the last word, whose attention it is
+  const last = trace.cached + trace.T - 1; // the key of the last word, whose attention the story has
   // The weight that a head gives to a job's words on other texts. The card's last number is uniform attention's.
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
   const hasIt = queries.some((text) => /^it$/i.test(text.trim()));
@@ -338,6 +338,7 @@ async function drawHeads() {
   showEffects();
 }
 
+/** Show the effects of heads, unless the reader predicts the next words first, which effects would reveal. */
 function showEffects() {
   const text = texts.at(-1);
   const { story } = text.trace;
@@ -348,7 +349,7 @@ function showEffects() {
   // If the page itself chose a head whose bar isn't the longest, it says why.
   const isSurprising = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
   const values = { word, tried: story?.heads.length ?? count, largest: heads.largest };
-  const explainsChoice = isSurprising && byId("first").checkVisibility();
+  const explainsChoice = isSurprising && byId("first").checkVisibility(); // if the first screen is shown
   byId("every-head-title").textContent = headsInWords(text, { ...values, explainsChoice });
 }
 
@@ -360,10 +361,10 @@ function markTyping() {
 
 /** Show the traces: their sentences at once, then the next words, then the heads. */
 function showTexts() {
-  const areOthers = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
+  const areOtherTexts = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
   Object.assign(pointed, { query: null, head: null });
-  if (areOthers) byId("said").style.minHeight = ""; // after an edit, what is below keeps its place
+  if (areOtherTexts) byId("said").style.minHeight = ""; // of the same text, what is below keeps its place
   const isTypedIn = live.editor?.matches(":focus"); // the editor loses the focus if it is moved to another stage
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));

@@ -42,7 +42,7 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
     const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
     return { words, named: [...Array(visible).keys()] };
   }
-  // Attention rests on the first word, so that is named only if no other is looked at, or if it precedes the query.
+  // Attention rests on a text's first word, which is named only if no other is looked at, or if it precedes the query.
   const largest = row.indexOf(Math.max(...row));
   const key = mostLookedAt(row, own);
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);

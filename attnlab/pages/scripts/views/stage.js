@@ -106,7 +106,7 @@ export class Stage {
     listen("click", (event) => {
       const n = wordUnder(event);
       if (n < 0 || this.isTyping) return;
-      if (this.isFolding) editor.selectionStart = editor.selectionEnd = this.#endOf(n);
+      if (this.isFolding) editor.selectionStart = editor.selectionEnd = this.#endOf(n); // see #placeCaret
       this.choose(n, true);
     });
     listen("keyup", ({ key }) => {
@@ -131,7 +131,7 @@ export class Stage {
     caret.hidden = !this.isFolding || this.isTyping || document.activeElement !== editor;
     editor.style.caretColor = caret.hidden ? "" : "transparent";
     if (caret.hidden) return;
-    // In a word that is folded, it stands at the fold.
+    // The caret of a folded word stands at the fold, before the next word that is shown.
     const word = this.words[n].hidden ? this.words.slice(n).find(({ hidden }) => !hidden) : this.words[n];
     const range = document.createRange();
     const [letters] = word.firstChild.childNodes;
