@@ -57,7 +57,7 @@ export function wordInSentence(token) {
   const { before, letters, fraction, after } = token.piece;
   if (before || after) {
     const word = brief(before + letters.replace("␣", "") + after); // the space before a word isn't named with it
-    return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece: name, word })); // callers add outer quotes
+    return make("bdi", {}, ...sayParts("{piece}” of “{word}", { piece: name, word })); // callers add the outer quotes
   }
   const shareOfCharacter = fraction ? [make("small", {}, ` ${fraction}`)] : []; // such as 1/3
   return make("bdi", { class: "piece" }, make("strong", {}, brief(letters)), ...shareOfCharacter);

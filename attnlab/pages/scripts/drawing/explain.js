@@ -40,13 +40,13 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
  * inputs: by parameter, {values(indices), step, name, component, count}. Numbers link to that component of `step`, by
  *   default the number's column. The default name is the parameter's. count: a row's length, if `values` has less.
  * known: results of lines, by name, that can't be computed here, since the page lacks some of a row's numbers.
- * rowIndex: the name of the index in the notation of a whole row, such as i in X[7, i].
+ * indexName: the name of the index in the notation of a whole row, such as i in X[7, i].
  * linkTo: makes the link to a number of a step, from the step, the component and the words.
  * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
  */
 export class Working {
-  constructor({ indices, inputs, known = {}, rowIndex = "i", linkTo, largest, makeLargestLink }) {
-    Object.assign(this, { indices, inputs, known, rowIndex, linkTo, largest, makeLargestLink, results: { ...known } });
+  constructor({ indices, inputs, known = {}, indexName = "i", linkTo, largest, makeLargestLink }) {
+    Object.assign(this, { indices, inputs, known, indexName, linkTo, largest, makeLargestLink, results: { ...known } });
   }
 
   /** Evaluate a formula: a number or a row of numbers. */
@@ -78,7 +78,7 @@ export class Working {
   /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
   index(names) {
     const indexOf = (name) => (isItem(name) ? this.valueAt(name) : this.indices[name]);
-    return names.map((name) => (name === ":" ? this.rowIndex : indexOf(name)));
+    return names.map((name) => (name === ":" ? this.indexName : indexOf(name)));
   }
 
   /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
@@ -207,7 +207,7 @@ function productsOf(working, [, first, second], bias, { heading, result, firstCe
   const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
   const { largest, rest } = largestTerms(products, count);
   const header = [
-    working.rowIndex === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
+    working.indexName === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product"),
   ];
   const rowsOf = (indices) => Array.from(indices, (i) => rowOf(firstCellOf(i), [x[i], w[i], products[i]], DECIMALS));
   const footOf = (name, value) => rowOf(name, ["", "", value], DECIMALS);

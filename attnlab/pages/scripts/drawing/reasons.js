@@ -10,7 +10,8 @@ import { make } from "./elements.js";
 
 /**
  * Explain a score. `total` is its difference from the score of the key `other`, or if that is null, from the mean of
- * the visible keys. `pairs` are the largest pairs: empty if an edit replaced a sum, null if the page lacks them.
+ * the visible keys. `pairs` are the largest pairs, [part of the query, part of the key, product]: empty if an edit
+ * replaced a sum, null if the page lacks them.
  */
 export async function readReason(trace, { layer, head, query, key, other = null }) {
   const loaded = headOf(trace, layer, head);

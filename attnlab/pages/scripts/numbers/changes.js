@@ -43,7 +43,7 @@ export function changeFrom(text) {
   return { kind: "mask", ...part, cells };
 }
 
-/** Whether a model has what a change edits, in a text of T tokens. A property that a change lacks is possible. */
+/** Whether a model has what a change edits, in a text of T tokens. Missing properties count as possible. */
 export function isPossible(
   { layer = 0, head = 0, step = STEPS_TO_CHANGE[0], factor = 1, cells = [] }, { layers, H, T },
 ) {

@@ -133,7 +133,7 @@ export function largestPairsInFile(numbers, { heads, first }, { T, Tk }, { layer
   const numbersOf = (fields) => fields.map((field) => field[isMean ? key : Tk + firstRank]);
   const leading = numbersOf(ofSentence.slice(0, 3));
   const opposing = numbersOf(ofSentence.slice(3));
-  const isOpposed = leading[2] * opposing[2] < 0; // these are the products; otherwise, all pairs have one sign
+  const isOpposed = leading[2] * opposing[2] < 0; // [2] is the product; if not opposed, all pairs have one sign
   for (const [m, n, x] of hasSentence ? [leading, ...(isOpposed ? [opposing] : [])] : [])
     if (!largest.some(([a, b]) => a === m && b === n)) largest.push([m, n, sign * x]);
   return largest.length ? largest.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2])) : null;

@@ -31,7 +31,7 @@ export class Products {
     const sizes = [CAPACITY.a, CAPACITY.b, CAPACITY.o, CAPACITY.w, count, SCRATCH];
     const total = FIRST_ADDRESS + 4 * sizes.reduce((sum, size) => sum + size);
     const memory = new WebAssembly.Memory({ initial: Math.ceil(total / 2 ** 16) });
-    const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes)); // fastest first
+    const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes)); // the fastest is first
     const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort() {} } });
     let start = FIRST_ADDRESS;
     const [a, b, o, w, numbers, scratch] = sizes.map((size) => {
@@ -112,7 +112,7 @@ export class Products {
   /** Compute an elementwise function of up to three arrays. Return false if it isn't supported. */
   elementwise(name, out, shape, arrays) {
     const f = this.exports[name];
-    const isSupported = ({ data, strides }) =>
+    const isSupported = ({ data, strides }) => // the last axis repeats one number, or its numbers are adjacent
       strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
     if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
     const buffers = [this.a, this.b, this.o];

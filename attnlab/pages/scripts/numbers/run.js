@@ -82,7 +82,7 @@ export class Run {
     if (input !== undefined) return input;
     // Here numbers are made: an equation of attnlab/equations.py, called with its needs, as in steps/run.py.
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
-    // The value of `whole` includes the edits of its slices, except of steps that only heads have.
+    // The value of `whole` includes the edits of its slices, except of those in HEAD_ONLY.
     if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);
     return null; // an optional step, such as a bias, which this model doesn't have
@@ -131,7 +131,7 @@ export class Run {
   }
 }
 
-// Steps that only a head has.
+// Steps of a head whose edits don't edit the layer's step of the same name.
 const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
 // A head's X and output, and a row of logits: their edits have effects that only attnlab/forward/edits.py knows.

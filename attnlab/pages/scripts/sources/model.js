@@ -192,7 +192,7 @@ class Model {
     this.#traces.set(id, trace); // now the most recently used
     let bytes = 0;
     for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
-      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // KEPT_STEPS, float32
+      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // the KEPT_STEPS in float32
       if (bytes > TRACE_CACHE_BYTES && n > 1) this.#traces.delete(cachedId);
     }
     return trace;
@@ -325,11 +325,11 @@ class Model {
     const compared = indicesOfLargest(original, COMPARED);
     const pick = (ids, probabilities) => ids.map((id) => probabilities[id]);
     const numbers = [compared.length, ...compared, ...pick(compared, original)];
-    const candidates = this.#candidates(run, original, compared[0]); // sorted by layer
+    const candidates = this.#candidates(run, original, compared[0]); // sorted by layer, as `batch` needs it
     const batchSize = Math.max(1, Math.floor(MAX_ROWS / T)); // heads of one layer that are ablated at once
     for (let tried = 0; tried < candidates.length; ) {
       const [layer] = candidates[tried];
-      const batch = candidates.slice(tried, tried + batchSize).filter(([ofHead]) => ofHead === layer);
+      const batch = candidates.slice(tried, tried + batchSize).filter(([layerOfHead]) => layerOfHead === layer);
       const heads = batch.map(([, head]) => head);
       const tickOfBatch = (done) => tick((tried + done * heads.length) / candidates.length);
       const logits = await this.#logitsWithout(run, layer, heads, tickOfBatch);

@@ -48,7 +48,7 @@ const [LEFT, TOP, BOTTOM] = [4, 18, 16]; // its margins
 /** Means by bin as a line with a band of one standard error; a point's tooltip has its numbers. */
 function chart({ from, to, mean, error, said }) {
   if (!from.length) return ""; // texts of one token
-  const largest = Math.max(...mean.map((value, n) => value + (error[n] || 0)), 1e-9); // not 0, a divisor
+  const largest = Math.max(...mean.map((value, n) => value + (error[n] || 0)), 1e-9); // above 0, as it is a divisor
   const x = (n) => LEFT + ((WIDTH - 2 * LEFT) * (n + 0.5)) / from.length;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.min(1, Math.max(0, value / largest)));
   const pointsOf = (sign) =>
@@ -62,7 +62,7 @@ function chart({ from, to, mean, error, said }) {
       : best > (from.length * 3) / 4
         ? ["end", WIDTH - LEFT]
         : ["middle", x(best)];
-  const isTick = (first, n) => n === 0 || Math.log2(first) % 1 === 0; // at powers of two
+  const isTick = (first, n) => n === 0 || Math.log2(first) % 1 === 0; // ticks are at powers of two
   const tick = (first, n) => svg("text", { x: x(n), y: HEIGHT - 3, "text-anchor": "middle" }, `${first}`);
   const dot = (value, n) =>
     svg("circle", { cx: x(n), cy: y(value), r: n === best ? 3 : 2 }, svg("title", {}, label[n]));

@@ -56,9 +56,9 @@ export function openTraces(descriptions) {
   setQuietly({ hovered: null, key: undefined, openCell: null, isSilenced: false, chosenStep });
   const isSameText =
     textsBefore.length > 0 && new Set([...textsBefore, ...traces].map(({ ids }) => ids.join())).size === 1;
-  const tokens = isSameText ? { query, key } : { query: Infinity }; // clamped to the last query
-  setQuietly(clampedSelection({ layer, head, ...tokens }));
-  // A worker computes the next tokens while the rest is drawn. Only in a page with a worker, traces have an id.
+  const cell = isSameText ? { query, key } : { query: Infinity }; // clamped to the last query
+  setQuietly(clampedSelection({ layer, head, ...cell }));
+  // A worker computes the next tokens while the rest is drawn. Only traces of a page with a worker have an id.
   for (const trace of traces) if (trace.id !== undefined) source.predictionAfter(trace, queryIn(trace));
   changed("traces");
   const opening = openHead(selection.layer, selection.head);

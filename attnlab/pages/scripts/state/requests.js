@@ -45,7 +45,6 @@ function requestTrace(input, changes) {
 
 /** Trace the same text with other changes. */
 export const requestChanges = (changes) => requestTrace(requests.last.input, changes);
-
 export const openIds = (ids) => requestTrace({ ids }, requests.last.changes);
 
 /** Write a next token, {id}. */
@@ -151,7 +150,7 @@ const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?
 /** Trace the text of a link. If `replacesOpened`, the trace replaces the one that the page opened with. */
 export function followLinkOfText(link, { replacesOpened = false } = {}) {
   const values = new URLSearchParams(link.slice(1));
-  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part)); // else refused
+  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part)); // refused later
   // A link that only has changes is about the shown text.
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;

@@ -56,5 +56,5 @@ export const describedCell = () => selection.hovered ?? selection;
 /** Whether two objects, such as the selection, name the same head. */
 export const isSameHead = (a, b) => a.layer === b.layer && a.head === b.head;
 
-export const settings = { ...UNCHANGED }; // sampling's, named like the parameters of `model.generate`
+export const settings = { ...UNCHANGED }; // sampling settings, named like the parameters of `model.generate`
 export const DEPTHS = ["look", "lab"];

@@ -126,7 +126,7 @@ function explainInCell({ trace, head, i, j, rows }, name) {
   const working = new Working({
     indices: { row: i, column: j },
     inputs: inputsOfCell(head, i, j, { ...rows, scale, mask: !isMasked(head, i, j) }),
-    rowIndex: "key",
+    indexName: "key",
     largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
   });
   const explained = name === "scale" ? derivationOfScale(head) : trace.graph.node(`${head.path}.${name}`).equation;

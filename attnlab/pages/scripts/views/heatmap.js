@@ -105,7 +105,7 @@ class Heatmap {
   #drawLegend() {
     const scale = this.#scale;
     const context = prepareCanvas(this.ramp, 256, 10);
-    const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2); // or from zero up
+    const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2); // unsigned: from zero up
     colours.forEach((colour, n) => {
       context.fillStyle = colour;
       context.fillRect(Math.floor((n * 256) / colours.length), 0, 2, 10); // whole pixels, which don't blend

@@ -360,7 +360,7 @@ function explainConcat(pass, step, c) {
     weights: { values: () => stepRow(head, "weights", position) },
     V: { values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
-  const working = new Working({ indices: { row: position, column: d }, inputs, rowIndex: "key" });
+  const working = new Working({ indices: { row: position, column: d }, inputs, indexName: "key" });
   const isEdited = head.edited.has("context") || isEditedAt(pass, step);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),

@@ -364,7 +364,7 @@ function showTexts() {
   const areOtherTexts = String(traces.map(symbolsOf)) !== String(texts.map(({ trace }) => symbolsOf(trace)));
   texts = traces.map(shownOf);
   Object.assign(pointed, { query: null, head: null });
-  if (areOtherTexts) byId("said").style.minHeight = ""; // of the same text, what is below keeps its place
+  if (areOtherTexts) byId("said").style.minHeight = ""; // edits of the same text don't move what is below
   const isTypedIn = live.editor?.matches(":focus"); // the editor loses the focus if it is moved to another stage
   if (stages.length !== texts.length) {
     const elements = texts.map(() => make("div", { class: "sentence-stage" }));
