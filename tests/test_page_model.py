@@ -325,6 +325,7 @@ def test_a_text_that_ends_in_a_blank(pocket: GPT2, play: Play) -> None:
     page = play(pocket, BALL, link=LOOK)
     assert page.locator("#notice .blank").count() == 0
     places = "['.sentence', '#every-head'].map((x) => document.querySelector(x).offsetTop)"
+    until(page, "document.body.innerText.includes('Head 1.2 gives')")  # the last sentence is there
     before = page.evaluate(places)
     ask(page, f"{BALL} ")
     best = pocket.trace(BALL).next_tokens(1)[0]

@@ -290,6 +290,7 @@ def test_next_words_and_what_silencing_does(opened: Callable[..., Any]) -> None:
     heads, silence = page.locator(".head-drawing"), page.locator("#silence")
 
     def listed() -> list[str]:
+        page.locator(".next-words li").first.wait_for()  # hidden elements have no spaces
         return [" ".join(x.split()) for x in page.locator(".next-words li").all_inner_texts()]
 
     assert listed() == ["slept 60 %", "sat 25 %", "<b> 6 %", "ran 5 %"]
