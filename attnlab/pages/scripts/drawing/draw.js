@@ -111,7 +111,7 @@ export function hatchPattern(context, colour) {
   const lines = tile.getContext("2d");
   lines.strokeStyle = colour;
   lines.beginPath();
-  for (const start of [-6, 0, 6]) {
+  for (const start of [-6, 0, 6]) { // three lines, which continue in neighbouring tiles
     lines.moveTo(start, 6);
     lines.lineTo(start + 6, 0);
   }

@@ -11,7 +11,7 @@ import { make } from "./elements.js";
 const MAX_FULL_PRODUCTS = 12; // a sum of more products is shortened
 const MAX_FULL_TERMS = 64; // a sum of more terms that aren't products is shortened
 const TERMS_SHOWN = 8; // how many of the largest terms a shortened sum shows
-const DECIMALS = 6; // of the numbers in a table of products
+const DECIMALS = 6; // how many decimals the numbers in a table of products have
 
 const OPERATIONS = {
   "+": (a, b) => a + b,

@@ -16,7 +16,7 @@ export function choosePalette() {
   palette = theme.colours.match(/.{6}/g).map((colour) => `#${colour}`);
   pixels = Uint32Array.from(palette, (colour) => {
     const [red, green, blue] = colour.match(/[^#]{2}/g).map((level) => parseInt(level, 16));
-    return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+    return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0; // >>> 0 makes it unsigned
   });
 }
 
@@ -24,7 +24,7 @@ export function choosePalette() {
 const signedScale = (bound) => ({ bound, is_sqrt: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
 
 export function scaleOf(view, step, bound) {
-  if (step !== "weights") return signedScale(bound);
+  if (step !== "weights") return signedScale(bound); // only weights have known bounds
   return description.scales[view.isDifference ? "difference" : "weights"];
 }
 

@@ -3,9 +3,9 @@
 
 import { svg } from "./arcs.js";
 
-const MARGIN = 16; // pixels
-const PNG_SCALE = 2;
-const STYLES = ["stroke", "stroke-width", "stroke-linecap", "fill", "opacity"];
+const MARGIN = 16; // pixels around each part
+const PNG_SCALE = 2; // pixels of the file for each pixel of the page
+const STYLES = ["stroke", "stroke-width", "stroke-linecap", "fill", "opacity"]; // set by page.css
 
 /** The words of a text node, placed as on the page. box: the element's box on the page; corner: its corner here. */
 function placedText(node, box, corner) {
@@ -39,7 +39,7 @@ export function pictureOf(elements, title) {
   picture.append(svg("title", {}, title), svg("rect", { width: "100%", height: "100%", fill: paper }));
   let y = MARGIN;
   shown.forEach((element, n) => {
-    for (const path of element.querySelectorAll("path:not(.hit)")) {
+    for (const path of element.querySelectorAll("path:not(.hit)")) { // paths to press are invisible
       const style = getComputedStyle(path);
       const origin = path.ownerSVGElement.getBoundingClientRect();
       const copy = svg("path", {

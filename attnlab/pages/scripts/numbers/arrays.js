@@ -140,7 +140,7 @@ export function forEachRow(shape, arrays, f) {
       start += width;
       return;
     }
-    const move = (count) => {
+    const move = (count) => { // along the axis, in all arrays
       for (let n = 0; n < arrays.length; n++) offsets[n] += count * arrays[n].strides[axis];
     };
     for (let k = 0; k < shape[axis]; k++, move(1)) walk(axis + 1);
@@ -179,7 +179,7 @@ export function elementwise(name, loop) {
     const out = isReusable ? reused.data : allocate(type, sizeOf(shape));
     const [sizes, views] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
     if (!products?.elementwise(name, out, sizes, views)) {
-      const [a, b = a, c = a] = views; // loops take three
+      const [a, b = a, c = a] = views; // loops take three arrays
       const data = [a, b, c].map((x) => x.data);
       forEachRow(sizes, [a, b, c], (start, offsets, width, steps) => loop(out, start, width, data, offsets, steps));
     }
@@ -224,17 +224,17 @@ function matmul(a, b) {
 /** Write the product of the matrices at i in a and at j in b to `out`, from `start`. b's columns are contiguous. */
 function byColumns(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
-  const [down, across] = a.strides.slice(-2);
-  const next = b.strides.at(-1);
-  const row = new Float64Array(m); // a copy of a row of a
+  const [down, across] = a.strides.slice(-2); // from row to row, and from column to column
+  const next = b.strides.at(-1); // from column to column
+  const row = new Float64Array(m); // a copy of the current row of the first matrix
   let to = start;
   for (let r = 0; r < n; r++, i += down) {
     for (let k = 0; k < m; k++) row[k] = x[i + k * across];
     let column = 0;
     for (; column + 3 < p; column += 4) {
       // Four columns at a time, to load each number of the row once.
-      const d = j + column * next, e = d + next, f = e + next, g = f + next;
-      let s = 0, t = 0, u = 0, v = 0;
+      const d = j + column * next, e = d + next, f = e + next, g = f + next; // where they start
+      let s = 0, t = 0, u = 0, v = 0; // their sums of products
       for (let k = 0; k < m; k++) {
         const factor = row[k];
         s += factor * y[d + k];
@@ -259,7 +259,7 @@ function byColumns(a, i, b, j, out, start, [n, m, p]) {
 function byRows(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
-  const [next, step] = b.strides.slice(-2);
+  const [next, step] = b.strides.slice(-2); // from row to row, and from column to column
   const sums = new Float64Array(p);
   for (let row = 0; row < n; row++, i += down) {
     sums.fill(0);

@@ -88,7 +88,7 @@ export function largestPairs(run, layer, head, query, key, other) {
   const [sum, size] = products.reduce(([sum, size], x) => [sum + x, size + Math.abs(x)], [0, Math.abs(total)]);
   if (!(Math.abs(sum - total) <= TOLERANCE * size)) return new Float32Array(); // also if NaN
   const { largest } = largestTerms(products, SHOWN_PAIRS);
-  const count = K.shape[0];
+  const count = K.shape[0]; // parts of the key
   return Float32Array.from(largest.flatMap((n) => [Math.floor(n / count), n % count, products[n]]));
 }
 

@@ -7,16 +7,16 @@ import { bytesOf } from "./formats.js";
 
 // The sizes of the buffers in numbers: the first operand, the second, the output, and working memory.
 const CAPACITY = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 };
-const SCRATCH = 2 ** 24; // numbers of scratch memory
-const MAX_COPIED = 2 ** 17; // numbers of the first matrix that are copied at a time
+const SCRATCH = 2 ** 24; // the size of scratch memory, in numbers
+const MAX_COPIED = 2 ** 17; // how many numbers of the first matrix are copied at a time
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
 const MIN_IN_ROW = 32; // numbers of a row; below this, copying the row isn't worth it
 const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
 const FIRST_ADDRESS = 1024; // AssemblyScript reserves the bytes before
 
 export class Products {
-  #used = 0; // numbers of scratch memory
-  #isActive = false; // whether new arrays are allocated in it
+  #used = 0; // how many numbers of scratch memory are in use
+  #isActive = false; // whether new arrays are allocated in scratch memory
 
   /** An instance with memory for `count` numbers besides the buffers; null without WebAssembly. */
   static of(count) {

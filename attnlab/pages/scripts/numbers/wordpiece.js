@@ -60,6 +60,7 @@ class WordPieceTokenizer extends Tokenizer {
   /** As in Tokenizer. If the text is given, each unknown token has in `unread` the word for which it stands. */
   tokens(ids, text = "", meant = []) {
     const unknownSymbol = this.symbols.get(this.unknown);
+    // The text may have the unknown token itself, by its name.
     const wordsOf = (part) =>
       typeof part === "string" ? this.#wordsIn(part) : part === this.unknown ? [unknownSymbol] : [];
     const isUnread = (word) => word === unknownSymbol || this.#piecesOf(word).includes(this.unknown);

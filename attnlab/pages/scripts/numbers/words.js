@@ -59,9 +59,9 @@ export function wordsIn(characters) {
     const isSpaceOfOther = characters[index - 1]?.owners.at(-1) === found[0].owners[0];
     const start = (isSpaceOfOther ? visible : found)[0].owners[0];
     const stop = found.at(-1).owners.at(-1) + 1;
-    const lettersOf = (n) => visible.filter(({ owners }) => owners.includes(n)).length;
+    const letterCountOf = (n) => visible.filter(({ owners }) => owners.includes(n)).length;
     const pieces = Array.from({ length: stop - start }, (_, n) => start + n);
-    const isShort = isLetters && pieces.length > 1 && pieces.every((n) => lettersOf(n) <= FEW_LETTERS);
+    const isShort = isLetters && pieces.length > 1 && pieces.every((n) => letterCountOf(n) <= FEW_LETTERS);
     const isSpelledOut = isShort || pieces.length >= MANY_PIECES;
     const text = visible.map((character) => character.text).join("");
     return isLetters || stop - start > 1 ? [{ text, start, stop, isLetters, isSpelledOut, characters: visible }] : [];
@@ -111,11 +111,11 @@ export function difficultIn(words, tokens, special) {
     Array.from({ length: stop - start }, (_, n) => start + n).every((n) => inNames.has(n));
   const spelledOut = words.filter((word) => word.isSpelledOut && !isInName(word)).map(({ text }) => text);
   const unread = tokens.flatMap(({ unread }) => (unread ? [unread] : []));
-  const all = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
+  const wordCount = words.filter(({ isLetters, isSpelledOut }) => isLetters || isSpelledOut).length;
   return {
     split, unknown, spelledOut: listed(spelledOut), unread: listed(unread),
     scripts: [...new Set([...spelledOut, ...unread].map(scriptOf))].sort(),
-    isInDoubt: spelledOut.length + unread.length > MAX_SPELLED_OUT * all,
+    isInDoubt: spelledOut.length + unread.length > MAX_SPELLED_OUT * wordCount,
   };
 }
 

@@ -7,7 +7,7 @@ import { embeddedNumbers } from "./embedded.js";
  * Read the page's attention. queries, keys: the words that look, and those that are looked at. isSelf: whether both
  * are the same. isCausal: whether no word looks at a later one. weights(layer, head, i): the weights of query i. next:
  * the most probable next words, [{text, probability}], or null. effects: by head, such as "3.4", the probabilities
- * without it, or null.
+ * without the head, or null.
  */
 export async function readAttention() {
   const { queries, keys, layers, heads: H, next, effects, is_causal: isCausal } = description;

@@ -20,7 +20,7 @@ const MAX_ROWS = 2048; // the most tokens of runs that are computed side by side
 const TRACE_CACHE_BYTES = 64_000_000; // the most bytes of kept traces; the last two are kept even if they are larger
 const MAX_NEW_TOKENS = 100;
 
-// Steps of a block that a run keeps; the others are computed quickly from these.
+// Steps that a run keeps; the others are computed quickly from these.
 const KEPT_STEPS =
   /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
@@ -214,7 +214,7 @@ class Model {
         ablate: () => [head === undefined ? [mlpOutput, 0] : [pathIn("context"), this.#silencedContext(layer, head)]],
         scale: () => [[pathIn(step), (x) => nd.multiply(x, factor)]],
         mask: () => [[pathIn("mask"), (mask) => withToggledCells(mask, cells)]],
-        uncausal: () => [["mask", 1]],
+        uncausal: () => [["mask", 1]], // 1 for every query and key
         unscaled: () => layers.map((n) => [`blocks.${n}.attention.scale`, scaleWithoutRoot(this.hyperparameters, n)]),
       };
       return edits[kind]();
@@ -249,12 +249,12 @@ class Model {
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (name.startsWith("why.")) return this.#largestPairs(run, name.split(".").slice(1), tick);
     if (kind === "attention")
-      return this.#ofLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
+      return this.#numbersOfLayer(run, Number(number), tick, (run) => this.#attention(run, Number(number)));
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
     if (kind === "pass") {
-      const row = this.#rowOf(run, Number(number));
+      const row = this.#runOfPosition(run, Number(number));
       return concatenated(packed.map((path) => row.value(path)));
     }
     if (kind === "logits") return this.logits(run, Number(number));
@@ -269,8 +269,8 @@ class Model {
   }
 
   /** Arrays that `arraysOf` computes from a layer's run, concatenated. */
-  async #ofLayer(run, layer, tick, arraysOf) {
-    if (layer < run.firstLayer) return this.#ofLayer(run.base, layer, tick, arraysOf);
+  async #numbersOfLayer(run, layer, tick, arraysOf) {
+    if (layer < run.firstLayer) return this.#numbersOfLayer(run.base, layer, tick, arraysOf);
     await this.#pass(run, layer, tick);
     const numbers = concatenated(arraysOf(run));
     if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // until then, the block needs the other steps
@@ -293,7 +293,7 @@ class Model {
   }
 
   /** A run over one position, from a layer on. It takes the heads' context from `run`, over all positions. */
-  #rowOf(run, position, layer = 0) {
+  #runOfPosition(run, position, layer = 0) {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
       const isFromRun = path.endsWith("attention.context") || path === `blocks.${layer - 1}.output`;
@@ -354,8 +354,8 @@ class Model {
     batch.values.set(path, contexts);
     const last = this.config.n_layer - 1;
     await this.#pass(batch, last, tick);
-    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // of other steps, one row is enough, below
-    return this.logits(this.#rowOf(batch, context.shape[1] - 1, last), 0);
+    batch.inScratch(() => this.#attend(batch, `blocks.${last}`), isKept); // other steps need only the last row
+    return this.logits(this.#runOfPosition(batch, context.shape[1] - 1, last), 0);
   }
 
   /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
@@ -417,7 +417,7 @@ class Model {
     const hasToken = Uint8Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const all = [...ids];
     const chosen = [];
-    for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
+    for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) { // all but the newest
       for (const cache of Object.values(caches)) cache.length = cached;
       const run = this.#run(all.slice(cached), this.#editsOf(changes), { cached, caches });
       await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));

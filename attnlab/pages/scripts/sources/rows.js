@@ -28,7 +28,7 @@ export function layerOf(trace, layer, values) {
   for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
     for (const name of names)
       edits[`${path}.heads.${h}.${name}`] =
-        name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
+        name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk); // rows by key
   const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
   return { inputs, edits, heads };
 }

@@ -43,7 +43,7 @@ export class Source {
     return trace.predictions.get(position);
   }
 
-  predictionPack = "prediction";
+  predictionPack = "prediction"; // the kind of pack that `decodePrediction` decodes
   decodePrediction = ({ prediction: { vocab } }, position, values) => predictionOf(values, vocab, description.sliders);
 
   /** A parameter's column; undefined if the source doesn't have it. */

@@ -18,7 +18,7 @@ const FORBIDDEN = new Refusal(
 export class ModelSource extends Source {
   #worker;
   #waiting = new Map(); // requests by number: {resolve, reject, progress}
-  #count = 0;
+  #count = 0; // the number of requests so far
   #isForbidden = false; // whether the page may not start a worker
 
   /** model: its description from attnlab/pages/playground.py; parameters: a promise of {numbers}, or of their {url}. */
@@ -36,7 +36,7 @@ export class ModelSource extends Source {
       this.#forbid();
     }
     const start = ({ numbers, url }) =>
-      this.#request("start", { description: model, numbers, url }, numbers && [numbers.buffer]);
+      this.#request("start", { description: model, numbers, url }, numbers && [numbers.buffer]); // moved, not copied
     this.started = parameters.then(start);
   }
 
@@ -59,11 +59,11 @@ export class ModelSource extends Source {
     return this.#request("pack", { trace: { ids, changes, packed }, name }, [], closing.signal);
   }
 
-  has = () => true;
+  has = () => true; // the model computes every pack
   predictionPack = "logits";
   decodePrediction = ({ prediction: { n }, ids }, position, logits) => ({
     ...predictionOfLogits(logits, n, ids[position + 1]),
-    all: logits,
+    all: logits, // also of tokens that aren't listed
   });
 
   async pairs(trace, { layer, head, query, key, other }) {
@@ -107,7 +107,7 @@ export class ModelSource extends Source {
   #request(method, parameters, transferred = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      if (signal?.aborted) throw signal.reason; // it was aborted while the model was read
+      if (signal?.aborted) throw signal.reason; // the request was aborted while the model was read
       this.#waiting.set(n, { resolve, reject, progress: 1 }); // 1 until a request reports: quick requests never do
       if (this.#isForbidden) return this.#forbid();
       signal?.addEventListener("abort", () => this.#abort(n));
@@ -125,10 +125,10 @@ export class ModelSource extends Source {
     const waiting = this.#waiting.get(n);
     if (progress !== undefined) waiting.progress = progress;
     else this.#waiting.delete(n);
-    reports.progress(Math.min(1, ...[...this.#waiting.values()].map(({ progress }) => progress)));
+    reports.progress(Math.min(1, ...[...this.#waiting.values()].map(({ progress }) => progress))); // the slowest's
     if (progress !== undefined) return undefined;
     if (!error) return waiting.resolve(result);
-    const { name, message, values } = error;
+    const { name, message, values } = error; // only a Refusal, which is translated, has values
     return waiting.reject(Object.assign(new Error(values ? say(message, values) : message), { name }));
   }
 }

@@ -42,8 +42,8 @@ function startLanguages() {
 // ---- a head's details: the numbers of the head that is open are filled into their places ---------------
 
 const LETTERS = 15; // size of a top text's words, in pixels
-const [WIDTH, HEIGHT] = [280, 116]; // of a chart, in its own units
-const [LEFT, TOP, BOTTOM] = [4, 18, 16]; // its margins
+const [WIDTH, HEIGHT] = [280, 116]; // a chart's size, in its own units
+const [LEFT, TOP, BOTTOM] = [4, 18, 16]; // a chart's margins, in the same units
 
 /** Means by bin as a line with a band of one standard error; a point's tooltip has its numbers. */
 function chart({ from, to, mean, error, said }) {

@@ -5,7 +5,7 @@ export const live = {
   open: null, // trace a text, as ids
   write: null, // write a next token, {id}
   toggleWriting: null, // start to write sampled tokens one after another, or stop
-  complete: null, // a promise of the text that completes a token's word
+  complete: null, // return a promise of the text that completes a token's word
 };
 
 const BLANK = /^((09|0a|0b|0c|0d|20|c2 a0) ?)+$/; // bytes that are only white space

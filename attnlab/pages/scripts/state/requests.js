@@ -11,7 +11,7 @@ import { changed, isLook, on, selection, set } from "./store.js";
 import { openStory } from "./story.js";
 import { traces } from "./traces.js";
 
-const MAX_KEPT = 100; // traces
+const MAX_KEPT = 100; // the most traces that are kept
 const TYPING_MILLISECONDS = 150; // a typed text is traced when no key has been pressed for so long
 
 export const requests = {
@@ -116,7 +116,7 @@ function showTrace(trace) {
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   resetLast();
-  if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false });
+  if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false }); // the page chooses
   const opening = openTraces(requests.kept.slice(selection.isComparing ? -2 : -1));
   openStory();
   set({ status: "" });

@@ -107,10 +107,9 @@ export const isAlike = (a, b) =>
 
 /** Reuse the packs of the layers that a trace shares with a previous one. */
 function reusePacks(trace, other) {
-  for (let layer = 0; hasSameTokens(trace, other) && layer < layersShared(trace, other); layer++) {
-    const name = `attention.${layer}`;
-    if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
-  }
+  if (!hasSameTokens(trace, other)) return;
+  for (let layer = 0; layer < layersShared(trace, other); layer++)
+    if (other.loaded.has(layer)) trace.packs.set(`attention.${layer}`, other.packs.get(`attention.${layer}`));
 }
 
 /** The number of layers before the first change that only one of two traces has. */
@@ -118,7 +117,7 @@ function layersShared(a, b) {
   const differing = [...a.changes, ...b.changes].filter(
     (change) => ![a, b].every(({ changes }) => isAmong(changes, change)),
   );
-  return Math.min(a.layers, ...differing.map(({ layer = 0 }) => layer));
+  return Math.min(a.layers, ...differing.map(({ layer = 0 }) => layer)); // without a layer, a change is of all
 }
 
 /** Why two traces have no difference to show; "" if they have one. */
@@ -175,7 +174,7 @@ export const indexAtOrBefore = (numbers, n) => Math.max(0, numbers.findLastIndex
 /** The position of a query in a trace. If the trace lacks the query, the position of the last query before it. */
 export function queryIn(trace, query = selection.query) {
   const { rows, queries } = traceViews[trace.number];
-  return queries[indexAtOrBefore(rows, query)][0];
+  return queries[indexAtOrBefore(rows, query)][0]; // [0], since this view has only one trace
 }
 
 /**

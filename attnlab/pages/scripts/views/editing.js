@@ -32,7 +32,7 @@ function changeStep(step, change) {
   requestChanges(change ? [...others, { layer, head, ...change }] : others);
 }
 
-/** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
+/** The cell of the open head's mask that is pointed at or selected, [query, key] in the last trace, or null. */
 function cellOfMask() {
   const { query, key } = describedCell();
   const { number } = traces.at(-1);

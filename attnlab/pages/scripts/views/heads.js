@@ -4,7 +4,7 @@ import { say } from "../sources/description.js";
 import { arcsOf, svg } from "../drawing/arcs.js";
 import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 
-const WIDTH = 100; // of a drawing, in its own units
+const WIDTH = 100; // a drawing's width and height, in its own units
 const HEIGHT = 30;
 const MIN_SMALL_ARC = 0.08; // smaller weights have no arc
 const MIN_SMALL_ARC_OF_LONG = 0.02; // the same in a text of more than MANY_ROWS words

@@ -15,7 +15,7 @@ import { byId, isPress, make } from "../drawing/elements.js";
 import { focusHead, openArithmetic } from "../drawing/navigation.js";
 import { labelOf, nameOf, showIfHeadExists } from "../drawing/names.js";
 
-const MAX_CELL = 40; // pixels
+const MAX_CELL = 40; // the largest size of a cell, in pixels
 const MIN_CELL = 4; // a map whose cells would be smaller is scrolled
 const MAX_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // the angle of the columns' labels, in radians

@@ -10,7 +10,7 @@ import { queryIn, traces } from "../state/traces.js";
 import { svg } from "../drawing/arcs.js";
 import { byId } from "../drawing/elements.js";
 
-const MAX_DRAWN_TOKENS = 48; // the last ones of a longer text
+const MAX_DRAWN_TOKENS = 48; // of a longer text, only the last tokens are drawn
 const ROW = 30; // pixels from a token to the next
 const NAMES_WIDTH = 150; // width of the tokens' names
 const TITLES = 26; // height of the layers' names
@@ -68,7 +68,7 @@ async function drawLayers() {
   if (traces.at(-1) !== trace) return;
   const { T, layers } = trace;
   const first = Math.max(0, T - MAX_DRAWN_TOKENS);
-  const width = Math.max(byId("picture").clientWidth, NAMES_WIDTH + 90 * layers);
+  const width = Math.max(byId("picture").clientWidth, NAMES_WIDTH + 90 * layers); // 90 pixels a layer, or more
   const places = placesOf(layers, width);
   const yOf = (i) => TITLES + (i - first + 0.5) * ROW;
   // The rows of `norms`: row 0 is the embedding's; each block has three, of mid, of what its MLP adds, and of output.

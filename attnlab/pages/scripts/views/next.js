@@ -11,7 +11,7 @@ import { byId, make, tableOf } from "../drawing/elements.js";
 import { lineOf } from "../drawing/explain.js";
 import { nextTokenTitle, prefixOf } from "../drawing/names.js";
 
-const MAX_ROWS_LISTED = 20; // tokens in the table
+const MAX_ROWS_LISTED = 20; // the most tokens in the table
 const NAMELESS = /^<row \d+>$/; // the symbol of an id without a token, an unused row of W_E
 
 let settingSliders = [];

@@ -29,7 +29,7 @@ const PRONOUN = /^(he|she|it|they|him|her|them|his|its|their)$/i;
 const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
 
 let stages = []; // one for each trace
-let heads; // of the last trace
+let heads; // the drawings of the last trace's heads
 let texts = []; // the traces as Stage and Heads draw them
 const pointed = { query: null, head: null }; // what is under the pointer; it is shown instead of the selection
 let isRowOpen = false; // whether the row of the softmax is shown
@@ -161,17 +161,17 @@ function otherHeadWords({ trace, queries, keys }) {
 }
 
 function draw() {
-  const open = headShown();
+  const place = headShown();
   const last = texts.length - 1;
   const text = texts[last];
-  if (!text || !stages.length || !isLayerLoaded(text, open.layer)) return;
-  const rowOfText = (shown) => (i) => shown.weights(open.layer, open.head, i);
+  if (!text || !stages.length || !isLayerLoaded(text, place.layer)) return;
+  const rowOfText = (shown) => (i) => shown.weights(place.layer, place.head, i);
   const queryOfText = ({ trace }) => queryIn(trace, pointed.query ?? selection.query);
   const query = queryOfText(text);
-  const lookOf = (shown) => lookInWords(shown, rowOfText(shown), queryOfText(shown), open, shareButton);
+  const lookOf = (shown) => lookInWords(shown, rowOfText(shown), queryOfText(shown), place, shareButton);
   const look = lookOf(text);
   texts.forEach((shown, n) => {
-    if (!isLayerLoaded(shown, open.layer) || open.head >= shown.H) return;
+    if (!isLayerLoaded(shown, place.layer) || place.head >= shown.H) return;
     const isChanged = comparedWords(shown) !== null;
     const isPointed = pointed.query !== null || pointed.head !== null;
     const { named } = shown === text ? look : lookOf(shown);
@@ -191,7 +191,7 @@ function draw() {
   byId("said").normalize(); // joins neighbouring texts, which the saved picture would place one by one
   byId("seen").replaceChildren(...lookedAtInWords(text, rowOfText(text), query));
   drawRow(text, query);
-  const isSilenced = (place) => selection.isSilenced && isSameHead(selection, place) && storyOfHead(text, place);
+  const isSilenced = (one) => selection.isSilenced && isSameHead(selection, one) && storyOfHead(text, one);
   const isMuted = (layer, head) => isAblatedIn({ traces: [text.trace] }, layer, head) || isSilenced({ layer, head });
   heads.mark(selection, isMuted);
 }

@@ -104,7 +104,7 @@ function tiedInWords(values) {
 /** Who looks at a word most, if any word does, and doesn't look at all words equally. */
 export function lookedAtInWords(shown, rowOf, query) {
   if (!shown.isSelf || shown.queries.length > MANY_QUERIES) return [];
-  const shares = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query])); // of each word's attention
+  const shares = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query])); // how much each word looks here
   const most = shares.indexOf(Math.max(...shares));
   const visible = shown.isCausal ? most + 1 : shares.length;
   if (shares[most] < MIN_SEEN || isUniform(rowOf(most), visible)) return [];

@@ -30,7 +30,7 @@ export class Stage {
    * letters: the size of the letters, in pixels; null for as large as fit
    */
   constructor(element, { choose, toggleRow, write = null, editor = null, controls = null, letters = null }) {
-    Object.assign(this, { element, choose, toggleRow, write, editor, fixed: letters });
+    Object.assign(this, { element, choose, toggleRow, write, editor, fixedLetters: letters });
     this.arcs = svg("svg", { class: "arcs", "aria-hidden": "true" });
     this.next = make("ol", { class: "next-words" });
     moveByArrows(this.next, () => [...this.next.querySelectorAll("button")]);
@@ -167,10 +167,10 @@ export class Stage {
     element.classList.add("measuring"); // lays the sentence out in one line, with letters of 100 pixels
     const longest = Math.max(...[...element.querySelectorAll(".sentence")].map(({ scrollWidth }) => scrollWidth));
     element.classList.remove("measuring");
-    this.letters = this.fixed ?? Math.max(MIN_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
+    this.letters = this.fixedLetters ?? Math.max(MIN_LETTERS, Math.min(largest, (100 * room * 0.97) / longest));
     element.style.setProperty("--letters", `${this.letters}px`);
     element.style.setProperty("--room", `${room}px`);
-    this.highest = Math.max(this.fixed || this.isFolding ? 0 : 94, 2.9 * this.letters); // the largest height of arcs
+    this.highest = Math.max(this.fixedLetters || this.isFolding ? 0 : 94, 2.9 * this.letters); // the highest arc
     element.style.setProperty("--above", `${Math.max(1.17 * this.highest, Math.min(170, 3.6 * this.letters))}px`);
     element.classList.toggle(
       "wraps", longest * this.letters > 100 * room || shown.letters?.some((text) => text.includes("\n")),
@@ -257,7 +257,7 @@ export class Stage {
       if (!widths[j] || !places[j]) continue;
       const { x, bottom, line } = places[j];
       const top = this.shown.isSelf ? bottom : places[j].top - SHARE_HEIGHT;
-      const [start, end] = [x - widths[j] / 2 - 2, x + widths[j] / 2 + 2];
+      const [start, end] = [x - widths[j] / 2 - 2, x + widths[j] / 2 + 2]; // 2 pixels stay free at each side
       const isFree = !taken.some((other) => other.line === line && other.start < end && start < other.end);
       shares[j].classList.toggle("crowded", !isFree);
       Object.assign(shares[j].style, { left: `${x}px`, top: `${top}px` });
@@ -340,7 +340,7 @@ export class Stage {
     const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
     const bars = (isChanged ? [before, after] : [before]).map((probability) => {
       const bar = make("i");
-      bar.style.width = `${Math.max(1, 130 * probability)}px`;
+      bar.style.width = `${Math.max(1, 130 * probability)}px`; // at least visible
       return bar;
     });
     const drawing = this.isNarrow ? [make("span", { class: "probabilities" }, ...bars)] : [];

@@ -5,7 +5,7 @@ import { blanksAtEnd, END_OF_TEXT } from "../state/live.js";
 import { latest, openIds, writeToken } from "../state/requests.js";
 import { selection, set, settings } from "../state/store.js";
 
-const MAX_FURTHER_TOKENS = 3; // tokens that complete a word
+const MAX_FURTHER_TOKENS = 3; // the most tokens that complete a word
 const MILLISECONDS_A_WORD = 700; // the pause after each word that the page writes by itself
 
 let turn = 0; // how often the page has begun to write by itself; an earlier turn stops when a new one begins
@@ -16,7 +16,7 @@ export async function completionOf({ ids, changes, names }, id) {
   const mostProbable = { count: MAX_FURTHER_TOKENS, temperature: 0, top_k: null, top_p: null };
   const cancelled = { chosen: [] };
   const { chosen } = await source.generate({ ids: [...ids, id], changes }, mostProbable).catch(() => cancelled);
-  const end = chosen.findIndex(({ text }) => !/^[a-z’']/.test(text));
+  const end = chosen.findIndex(({ text }) => !/^[a-z’']/.test(text)); // any other character ends the word
   return chosen.slice(0, end < 0 ? chosen.length : end).map(({ text }) => text).join("");
 }
 
