@@ -134,7 +134,7 @@ export function onceAFrame(draw) {
 }
 
 const SLOW_MILLISECONDS = 300; // a quicker computation isn't shown, so that the page doesn't flicker
-const slowTimers = new WeakMap(); // by element
+const slowTimers = new WeakMap(); // the timers by element
 
 /** Mark an element as busy or not. If it stays busy, it also gets the class `slow`, which changes how it looks. */
 export function markBusy(element, isBusy) {
@@ -152,7 +152,7 @@ export function markBusy(element, isBusy) {
  */
 export function drawingsIn(id, viewsOf, makeDrawing) {
   let [drawings, views] = [[], []];
-  on("language", () => (drawings = [])); // none is kept: their words are of the former language
+  on("language", () => (drawings = [])); // no drawing is kept, since its words are in the former language
   on("traces language", () => {
     const before = views;
     views = viewsOf();

@@ -15,7 +15,7 @@ const CHINESE = new RegExp(
 const WORD_OR_SIGN = /[!-/:-@[-`{-~\p{P}]|[^\p{White_Space}!-/:-@[-`{-~\p{P}]+/gu;
 
 class WordPieceTokenizer extends Tokenizer {
-  #ids; // by symbol
+  #ids; // the ids by symbol
 
   /**
    * data: what Tokenizer takes, and `wordPiece`. That has the normalizer's `settings`, the id `unknown` of words that

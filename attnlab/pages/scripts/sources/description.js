@@ -5,7 +5,7 @@ export const description = JSON.parse(document.getElementById("description").tex
 const chinese = JSON.parse(document.getElementById("words").textContent); // by English text
 
 export const LANGUAGES = { en: "English", zh: "中文" };
-export const languageWritten = document.documentElement.lang.slice(0, 2); // in which Python wrote the page
+export const languageWritten = document.documentElement.lang.slice(0, 2); // the language of the page's file
 export let language = languageWritten;
 
 export function setLanguage(chosen) {

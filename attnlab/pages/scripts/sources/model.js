@@ -154,7 +154,7 @@ class Model {
   #attend(run, prefix) {
     const path = `${prefix}.attention`;
     if (run.values.has(`${path}.context`)) return;
-    for (const name of ["Q", "K", "V"]) run.value(`${path}.${name}`); // for all heads at once
+    for (const name of ["Q", "K", "V"]) run.value(`${path}.${name}`); // computed for all heads at once
     const { shape } = run.value(`${path}.Q`); // (..., H, T, Dh)
     const contexts = new Nd(new Float32Array(sizeOf(shape)), shape);
     for (let head = 0; head < this.hyperparameters.n_head; head++) {

@@ -116,7 +116,7 @@ function showTrace(trace) {
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   resetLast();
-  if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false }); // the page chooses
+  if (isLook() && traces[0].ids.join() !== latest().ids.join()) set({ isHeadChosen: false }); // the page may choose one
   const opening = openTraces(requests.kept.slice(selection.isComparing ? -2 : -1));
   openStory();
   set({ status: "" });

@@ -82,7 +82,7 @@ function traceOf(described, number) {
     ...withNames, ...namesOf(withNames), described: withNames, words, number, T, Tk,
     name: "AB"[number],
     mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
-    names: described.names ?? new Map(described.prediction.tokens.map((token) => [token[0], tokenOf(token)])), // by id
+    names: described.names ?? new Map(described.prediction.tokens.map(tokenOf).map((token) => [token.id, token])),
     // How each step is computed, written by attnlab/steps/graph.py: the page runs the same graph as Python.
     graph: new Graph(described.graph),
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },

@@ -23,7 +23,7 @@ function showJobs() {
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
     const listed = Object.entries(card ?? {})
-      .map(([job, weights]) => [words[job], weights[layer * H + head], weights.at(-1)]) // the last: uniform attention's
+      .map(([job, weights]) => [words[job], weights[layer * H + head], weights.at(-1)]) // uniform attention's is last
       .filter(([, weight, uniform]) => weight > 2 * uniform)
       .sort((a, b) => b[1] - a[1])
       .map(([word, weight]) => `${word} ${weight.toFixed(2)}`)

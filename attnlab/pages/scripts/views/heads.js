@@ -29,7 +29,7 @@ function centresOf(words) {
   return widths.map((width) => {
     const middle = start + width / 2;
     start += width;
-    return 2 + ((WIDTH - 4) * middle) / total; // with margins of 2
+    return 2 + ((WIDTH - 4) * middle) / total; // the margins are 2 wide
   });
 }
 

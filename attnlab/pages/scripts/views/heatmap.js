@@ -182,7 +182,7 @@ class Heatmap {
     const rows = { size, minDistance: 14 * fontScale, offset: y, length: height, chosen: query };
     this.#drawLabels(this.left, [this.#labelWidth, height], this.view.queryLabels, rows, (context, middle) => {
       context.textAlign = "right";
-      context.translate(this.#labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
+      context.translate(this.#labelWidth - 6, Math.max(size / 2 + 1, middle)); // so that the first label isn't cut
     });
     const columns = { size, minDistance: 19 * fontScale, offset: x, length: width, chosen: key };
     const topSize = [width + OVERHANG * fontScale, this.#labelHeight];
@@ -234,7 +234,7 @@ class Heatmap {
     return {
       queryName: say("query {i}", { i: positionsInWords(this.view.queries[i]) }),
       keyName: say("key {j}", { j: positionsInWords(this.view.keys[j]) }),
-      shown: Number.isNaN(value) ? 0 : value, // the difference of two -inf
+      shown: Number.isNaN(value) ? 0 : value, // NaN is the difference of two -inf
       masked: hiddenIn(this.view, selection)(index) ? say("masked") : "",
     };
   }

@@ -42,7 +42,7 @@ export class Stage {
     if (editor) this.#listenToEditor();
     let width;
     new ResizeObserver(() => {
-      if (!this.shown || element.clientWidth === width) return; // the height follows from what is drawn
+      if (!this.shown || element.clientWidth === width) return; // the height depends on what is drawn
       width = element.clientWidth;
       this.#layOut();
     }).observe(element);
@@ -198,7 +198,7 @@ export class Stage {
       // A word that is broken into lines is placed in its last line, and a line end in the line that it ends.
       const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
-      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the space before the letters
+      const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the width of the space before the letters
       const half = 0.6 * this.letters;
       return {
         x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half,
