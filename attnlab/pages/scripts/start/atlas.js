@@ -92,7 +92,7 @@ function topText({ text, from, strength, query, key, weight, promotes, tokens, l
   const stage = new Stage(element, { letters: LETTERS, choose: draw, toggleRow: () => {} });
   const queries = tokens.map((token) => token.replace(/^Ġ/, " "));
   stage.show({ queries, keys: queries, isSelf: true, isCausal: true, hasNext: false });
-  stage.words.forEach((word, n) => word.classList.toggle("earlier", n < earlier.length)); // these stand first
+  stage.words.forEach((word, n) => word.classList.toggle("earlier", n < earlier.length)); // these are first
   if (earlier.length) stage.words[earlier.length].classList.add("after-fold");
   draw();
   const caption = make("figcaption", {}, make("b", {}, strength.toFixed(1)), " ", make("i", {}, `${text} · ${from}`));

@@ -129,10 +129,10 @@ function decisionWords(text) {
   return `${spaceBetween()}${say("No head alone moves “{word}” by more than {points} points.", values)}`;
 }
 
-/** A second sentence, on another head. It looks at one word here, and by the model's card, at such words elsewhere. */
+/** A second sentence, on another head: it looks at one word here and, by the model's card, at such words elsewhere. */
 function otherHeadWords({ trace, queries, keys }) {
   const last = trace.cached + trace.T - 1; // the key of the last word, whose attention the story has
-  // The weight that a head gives to a job's words on other texts. The card's last number is uniform attention's.
+  // The weight that a head gives to a job's words on other texts. The card's last number is that of uniform attention.
   const onOthers = (name, { layer, head }) => trace.card[name]?.[layer * trace.H + head] ?? 0;
   const hasIt = queries.some((text) => /^it$/i.test(text.trim()));
   const isPronoun = PRONOUN.test(queries.at(-1).trim());
@@ -144,9 +144,9 @@ function otherHeadWords({ trace, queries, keys }) {
     const key = mostLookedAt(weights, last);
     const job = jobOf({ layer, head });
     const isOther = !isSameHead(headShown(), { layer, head }) && !isSameHead(selection, { layer, head });
-    return job && job !== shownJob && isOther && key >= 0 && key !== last - 1 && weights[key] > MIN_FOUND
-      ? [{ layer, head, key, job, share: weights[key] }]
-      : [];
+    // That a head looks at the word before isn't worth a sentence.
+    const isFound = key >= 0 && key !== last - 1 && weights[key] > MIN_FOUND;
+    return job && job !== shownJob && isOther && isFound ? [{ layer, head, key, job, share: weights[key] }] : [];
   });
   if (!looking.length) return [];
   const { layer, head, key, job, share } = looking.reduce((best, one) => (one.share > best.share ? one : best));

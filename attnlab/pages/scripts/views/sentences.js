@@ -122,8 +122,8 @@ export const withoutInWords = ({ layer, head }, hasAverages = true) =>
 
 /**
  * Sentences on what follows from a change. next: the next words, [{text, before, after}], the most probable one first.
- * without: how the sentence begins. unlisted: the largest share, before or after, of all words that aren't in `next`.
- * isHead: whether the change is that one head is silenced.
+ * without: how the sentence begins. unlisted: the largest share, before or after, of all words that aren't in `next`,
+ * or 1 if it isn't known. isHead: whether the change is that one head is silenced.
  */
 export function effectInWords(next, { without, unlisted = 1, isHead = true }) {
   const [first, ...others] = next;

@@ -340,7 +340,7 @@ export class Stage {
     const shares = isChanged ? [percent(before), " → ", make("b", {}, percent(after))] : [percent(before)];
     const bars = (isChanged ? [before, after] : [before]).map((probability) => {
       const bar = make("i");
-      bar.style.width = `${Math.max(1, 130 * probability)}px`; // at least visible
+      bar.style.width = `${Math.max(1, 130 * probability)}px`; // at least one pixel, to be visible
       return bar;
     });
     const drawing = this.isNarrow ? [make("span", { class: "probabilities" }, ...bars)] : [];
