@@ -5,10 +5,10 @@
 # > the words, or the distant past. Attention keeps a vector for every word and takes what it needs
 # > from all of them. It isn't similarity: A may attend to B without B attending to A.”
 #
-# A sentence is several words, and a network works with vectors. How does it combine them to predict
-# the next word? The first answer was a single vector for the whole sentence. This chapter shows
-# with numbers what that loses, what attention does instead, and why attention is more than "how
-# similar are two words".
+# A sentence is several words, and a network works with vectors. How does the network combine the
+# vectors of the words to predict the next word? The first answer was a single vector for the whole
+# sentence. This chapter shows with numbers what that loses, what attention does instead, and why
+# attention is more than "how similar are two words".
 #
 # Change any name in capitals below, or any number, and run the chapter again.
 #
@@ -39,9 +39,9 @@ SCALE = 1.0  # standard deviation of the words' numbers
 # %% [markdown]
 # ## 1.1 One vector for a sentence
 #
-# Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences
-# with the same words in another order take different routes and end at the same point. Their
-# average is the same too, and it doesn't tell you who chased whom.
+# Give each word a vector and add the vectors up. The arrows below are drawn head to tail: two
+# sentences with the same words in another order take different routes and end at the same point.
+# The average of their vectors is the same too, and it doesn't tell you who chased whom.
 
 # %%
 arrows = {"dog": [1.0, 1.5], "chased": [1.5, 0.5], "cat": [1.5, -1.0]}
@@ -98,9 +98,9 @@ print(attnlab.table([remaining[offsets]], rows=["fraction"], columns=offsets))
 pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction of the difference")
 
 # %% [markdown]
-# The fractions depend on the scale of the words. At `SCALE = 1.0` tanh is often near -1 or 1, where
-# it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh is almost a
-# straight line: 0.25 is left, not far from the 0.35 of `DECAY` to the power of 10.
+# The fractions that are left depend on the scale of the words. At `SCALE = 1.0` tanh is often near
+# -1 or 1, where it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh
+# is almost a straight line: 0.25 is left, not far from the 0.35 of `DECAY` to the power of 10.
 #
 # This network is not trained. A trained one (an LSTM, say) remembers longer: beside its state it
 # has a **cell state**, which no matrix overwrites, and learned gates that erase parts of it, add to
@@ -114,17 +114,18 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 #
 # <!-- drawing: relay -->
 #
-# In 2014 Bahdanau, Cho and Bengio removed the bottleneck: keep a vector for every word, and let
-# each step of the translation take a weighted sum of **all** of them, with weights recomputed each
-# time: for "je", say, 80 % of h₁ and 10 % each of h₂ and h₃. That is **attention**. (Their weights
-# came from a small network; the dot product came later.) In 2017 the **Transformer** dropped the
-# recurrence too: any word is one step away from any other, and all words are processed at once, by
-# matrix products. The price is that T words have T² pairs ([chapter 17](17_where_next.py)).
+# In 2014 Bahdanau, Cho and Bengio removed the bottleneck. They kept a vector for every word, and
+# let each step of the translation take a weighted sum of **all** of these vectors. The weights are
+# computed anew at each step: for "je", say, 80 % of h₁ and 10 % each of h₂ and h₃. That is
+# **attention**. (Their weights came from a small network; the dot product came later.) In 2017 the
+# **Transformer** dropped the recurrence too: any word is one step away from any other, and all
+# words are processed at once, by matrix products. The price is that T words have T² pairs ([chapter
+# 17](17_where_next.py)).
 #
-# "I come from Pune, India", a text begins, and after many sentences it ends with "I speak ...": a
-# word at the start decides the last one. With attention they are one step apart.
+# A text begins "I come from Pune, India", and after many sentences it ends with "I speak ...": a
+# word at the start decides the last word. With attention the two words are one step apart.
 #
-# Half a century on one line:
+# Here is half a century on one line:
 #
 # <!-- drawing: timeline -->
 #
@@ -141,12 +142,12 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 # ## 1.3 Similarity: dot product and cosine
 #
 # The dot product multiplies two vectors number by number and adds up the products. The cosine
-# divides that by both lengths, so that only the directions count:
+# divides the dot product by both lengths, so that only the directions count:
 #
 #     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
 #
-# Must all vectors have length 1 before a dot product means anything? Many say so. Here are their
-# lengths in a model. (`Ġ` at the start of a token stands for the space before it.)
+# Must all vectors have length 1 before a dot product means anything? Many say so. Here are the
+# lengths of some vectors in a model. (`Ġ` at the start of a token stands for the space before it.)
 
 # %%
 trace = model.trace(PROMPT)
@@ -224,10 +225,10 @@ print(attnlab.table(similarity_weights, rows=words, columns=words))
 # ## 1.5 A learned question breaks the tie
 #
 # Attention gives every word two more vectors: a **query**, what it asks for, and a **key**, what it
-# answers to. Two learned matrices produce them. `W_K`: an animal answers to question 0, a thing to
-# question 1. `W_Q`: an animal asks for a thing, a thing asks for nothing, and a pronoun asks
-# strongly for an animal. Balls don't get tired; training would learn that. Such a set of matrices,
-# with what is computed from it, is an attention **head**.
+# answers to. Two learned matrices produce them. With `W_K`, an animal answers to question 0, and a
+# thing to question 1. With `W_Q`, an animal asks for a thing, a thing asks for nothing, and a
+# pronoun asks strongly for an animal. Balls don't get tired; training would learn that. Such a set
+# of matrices, with what is computed from it, is an attention **head**.
 #
 # The products of queries and keys are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ. Before
 # softmax they are divided by the square root of the key's width, here √2; [chapter
@@ -269,7 +270,7 @@ print(attnlab.table(rows, rows=["by similarity", "W_Q", "W_Q_thing"], columns=wo
 # ## 1.6 Attention is not symmetric
 #
 # Similarity is the same in both directions, since a · b = b · a. A question is not: with the
-# numbers above, the dog asks for the ball, and the ball asks for nothing. Written out,
+# numbers above, the dog asks for the ball, and the ball asks for nothing. As a formula:
 #
 #     Q Kᵀ = X (W_Q W_Kᵀ) Xᵀ
 #
@@ -292,10 +293,10 @@ pictures.heatmap(W_QK, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 #
 # Here is the same comparison in a model. Some articles print softmax(X Xᵀ / √D) to show which
 # tokens attend to which. No head computes that. After LayerNorm all rows have about the same
-# length, so nothing is as similar to a row as that row itself. How much the diagonal takes depends
-# on that length, and so on the gains that the model learned: in layer 1 of the pocket model nearly
-# everything, in layer 0 of the model `english`, whose gains are small, less than half. Here are the
-# rows that the head chosen above starts from.
+# length, so nothing is as similar to a row as that row itself. How much of the weight the diagonal
+# takes depends on that length, and so on the gains that the model learned. In layer 1 of the pocket
+# model the diagonal takes nearly everything. In layer 0 of the model `english`, whose gains are
+# small, it takes less than half. Here are the rows that the head chosen above starts from.
 
 # %%
 dot_products = trained_head.X @ trained_head.X.T
@@ -307,10 +308,10 @@ pictures.heatmap(softmax_of_products, rows=symbols, columns=symbols, title="soft
 
 # %% [markdown]
 # From the same X the head computes Q and K with its learned matrices. In the pocket model head 2 of
-# layer 1 (counting starts at 0) attends from "it" to the dog, with a weight of 1.00; softmax of
+# layer 1 (counting starts at 0) attends from "it" to the dog, with a weight of 1.00. Softmax of
 # similarity gives the dog 0.00, and by similarity alone the ball would be nearer. (The hatched
-# cells are masked: no token attends to later ones. The last row has no masked cells, so the two can
-# be compared there.)
+# cells are masked: no token attends to later ones. The last row has no masked cells, so the two
+# pictures can be compared there.)
 
 # %%
 last_row = {
@@ -344,9 +345,9 @@ trained_head.plot("weights")
 #
 # <details><summary>Answer</summary>
 #
-# No, they are still less than 1e-6 apart. The average of sums is the sum of averages: one of words,
-# one of positions, and both sentences have the same words and the same positions. The order
-# survives only as long as the vectors stay separate.
+# No, the averages are still less than 1e-6 apart. The average of sums is the sum of averages, here
+# of an average of words and one of positions. Both sentences have the same words and the same
+# positions. The order survives only as long as the vectors stay separate.
 #
 # </details>
 #
@@ -355,8 +356,8 @@ trained_head.plot("weights")
 #
 # <details><summary>Answer</summary>
 #
-# To "it" it doubles, from 2 to 4; to itself it goes from 4 to 16, since both factors doubled. The
-# cosine stays at 0.5774: the direction is the same.
+# The similarity to "it" doubles, from 2 to 4. The similarity to itself goes from 4 to 16, since
+# both factors doubled. The cosine stays at 0.5774: the direction is the same.
 #
 # </details>
 #
@@ -365,9 +366,9 @@ trained_head.plot("weights")
 #
 # <details><summary>Answer</summary>
 #
-# `[3, 2]`, or any two numbers where the first is larger by 1: the query of "it" is the sum of the
-# rows for animal, thing and pronoun, [3, 3], and the raw scores are 6, 6 and 6. All three weights
-# are 0.3333 then. (The animal in "it" already asks for a thing once, hence not `[3, 3]`.)
+# `[3, 2]`, or any two numbers where the first is larger by 1. The query of "it" is the sum of the
+# rows for animal, thing and pronoun, here [3, 3], and the raw scores are 6, 6 and 6. All three
+# weights are 0.3333 then. (The animal in "it" already asks for a thing once, hence not `[3, 3]`.)
 #
 # </details>
 #

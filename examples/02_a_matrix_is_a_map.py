@@ -48,11 +48,11 @@ def svd(M: Array) -> tuple[Array, Array, Array]:
 # ## 2.1 Where the axes go
 #
 # Vectors are rows here, to the left of the matrix: x M. That product is the first number of x times
-# the first row of M, plus the second number times the second row. So row 0 of M (programs count
-# from 0) is where (1, 0) goes, row 1 is where (0, 1) goes, and all other points follow.
+# the first row of M, plus the second number of x times the second row of M. So row 0 of M (programs
+# count from 0) is where (1, 0) goes, row 1 is where (0, 1) goes, and all other points follow.
 #
 # (With vectors as columns the product is written W x, with the transposed matrix. PyTorch's
-# `nn.Linear` stores that one.)
+# `nn.Linear` stores that transposed matrix.)
 
 # %%
 print("\n2.1 M, and where a point goes")
@@ -62,8 +62,8 @@ print(f"\n({x:g}, {y:g}) M = {x:g}·{M[0]} + {y:g}·{M[1]} = {POINT @ M}")
 pictures.arrows({f"{x:g} · row 0": x * M[0], f"{y:g} · row 1": y * M[1]}, title="x M")
 
 # %% [markdown]
-# The whole grid, before and after. Lines stay lines, parallel lines stay parallel, and the origin
-# doesn't move.
+# The picture shows the whole grid, before and after. Lines stay lines, parallel lines stay
+# parallel, and the origin doesn't move.
 
 # %%
 pictures.plane({"M": M}, points={"x": POINT})
@@ -104,17 +104,18 @@ for name, product in compositions.items():
 pictures.plane(compositions, points={"x": POINT})
 
 # %% [markdown]
-# This is also why a network of matrices alone gains nothing from depth: however many in a row, they
-# equal one matrix. Between them there has to be a **nonlinearity**, something that bends the plane.
-# In GPT-2 these are softmax, LayerNorm and the activation function GELU.
+# This is also why a network of matrices alone gains nothing from depth: however many matrices
+# follow each other, they equal one matrix. Between them there has to be a **nonlinearity**,
+# something that bends the plane. In GPT-2 the nonlinearities are softmax, LayerNorm and the
+# activation function GELU.
 
 # %% [markdown]
 # ## 2.4 Every matrix: rotate, stretch, rotate
 #
 # The **singular value decomposition** (SVD) factors any matrix: M = U S Vᵀ. U rotates, S stretches
-# along the axes by the **singular values**, Vᵀ rotates again. (One of the two also reflects, if M
-# does.) So apart from rotations, any matrix only makes some directions longer or shorter, and the
-# singular values say by how much.
+# along the axes by the **singular values**, and Vᵀ rotates again. (If M reflects, one of the two
+# rotations also reflects.) So apart from rotations, any matrix only makes some directions longer or
+# shorter, and the singular values say by how much.
 
 # %%
 U, stretches, Vt = svd(M)
@@ -132,9 +133,9 @@ pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": 
 # eigenvalues 2.5 and 1. In the picture both stay on their lines; all other vectors change
 # direction.
 #
-# "Full rank" is sometimes given as the condition. It isn't enough: the turn of 2.2 has full rank
-# and changes every direction, so it has no real eigenvector. Every matrix has an SVD, even one of
-# 768 x 64.
+# "Full rank" is sometimes given as the condition for an eigenvector. It isn't enough: the turn of
+# 2.2 has full rank and changes every direction, so it has no real eigenvector. Every matrix has an
+# SVD, even one of 768 x 64.
 
 # %%
 eigenvalues, eigenvectors = np.linalg.eig(M.T)  # of the transpose: x is a row
@@ -154,8 +155,8 @@ pictures.plane({"M": M}, points=directions)
 #
 # A matrix leaves the origin where it is. Moving the origin takes a **bias**, a vector that is
 # added: [`affine`](../attnlab/equations.py), x W + b. PyTorch calls that layer `Linear`, but
-# strictly it is affine. A linear map of u + v is the map of u plus the map of v; with a bias, that
-# sum has the bias twice.
+# strictly it is affine. A linear map of u + v is the map of u plus the map of v; with a bias, the
+# sum of the two maps has the bias twice.
 
 # %%
 u, v = POINT, np.array([1.0, 0.0])
@@ -205,7 +206,7 @@ pictures.points(queries | keys)
 
 # %% [markdown]
 # Only the product of the two maps counts: [`raw_scores`](../attnlab/equations.py) = Q Kᵀ = X (W_Q
-# W_Kᵀ) Xᵀ. Rotate both by the same angle, and nothing changes.
+# W_Kᵀ) Xᵀ. Rotate queries and keys by the same angle, and no raw score changes.
 
 # %%
 rotated_scores = (Q @ turn) @ (K @ turn).T
@@ -216,10 +217,10 @@ print(f"\nQ Kᵀ with both rotated by {ANGLE} degrees: at most {difference:.0e} 
 # ## 2.7 Low rank: the product of two thin matrices
 #
 # GPT-2's `W_Q` is not square: it has 768 rows and 64 columns. It discards most of what a word's
-# vector says, and keeps what this head asks about. A small example: with one column each, `W_Q` and
-# `W_K` turn two numbers into one. Their product W_Q W_Kᵀ is 2 x 2, but maps the whole plane onto a
-# line. Its **rank** is 1: the number of singular values that are not 0. With the numbers above, the
-# fish ends up at the origin: in this head it asks for nothing.
+# vector says, and keeps what this head asks about. Here is a small example: with one column each,
+# `W_Q` and `W_K` turn two numbers into one. Their product W_Q W_Kᵀ is 2 x 2, but maps the whole
+# plane onto a line. Its **rank** is 1: the number of singular values that are not 0. With the
+# numbers above, the fish ends up at the origin: in this head it asks for nothing.
 
 # %%
 thin_Q, thin_K = np.array([[1.0], [-0.5]]), np.array([[0.5], [1.0]])
@@ -232,9 +233,9 @@ pictures.plane({"W_Q W_Kᵀ": W_QK}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
 # In a model, a head's W_Q W_Kᵀ has D rows and D columns, but only as many nonzero singular values
-# as a head has columns: 32 of 128 in the pocket model, 64 of 768 in GPT-2. So it can ask about no
-# more directions than that, and the singular values say how much about each. [Chapter
-# 9](09_counting_parameters.py) counts what two thin matrices save.
+# as a head has columns: 32 of 128 in the pocket model, 64 of 768 in GPT-2. So the head can ask
+# about no more than 32 or 64 directions, and the singular values say how much it asks about each.
+# [Chapter 9](09_counting_parameters.py) counts what two thin matrices save.
 
 # %%
 head = model.trace("any text").head(LAYER, HEAD)  # the matrices don't depend on the text
@@ -249,8 +250,8 @@ pictures.curves({"singular values": singular_values}, x_name="number", y_name="s
 # %% [markdown]
 # ## 2.8 Predict, change, see
 #
-# **Exercise 1 (basic).** `ANGLE = 90`. What are the rows of `turn`, and what is its determinant?
-# Where does (1, 2) go?
+# **Exercise 1 (basic).** Put `ANGLE = 90`. What are the rows of `turn`, and what is its
+# determinant? Where does (1, 2) go?
 #
 # <details><summary>Answer</summary>
 #
@@ -275,8 +276,9 @@ pictures.curves({"singular values": singular_values}, x_name="number", y_name="s
 #
 # <details><summary>Answer</summary>
 #
-# Like X Xᵀ: 5 and 4, 4 and 5. Both are rotated by the same angle, which changes no dot product.
-# With another matrix it need not be X Xᵀ, but with `W_K = W_Q` it is always symmetric.
+# It looks like X Xᵀ: 5 and 4, 4 and 5. Queries and keys are rotated by the same angle, which
+# changes no dot product. With another matrix Q Kᵀ need not be X Xᵀ, but with `W_K = W_Q` it is
+# always symmetric.
 #
 # </details>
 #
@@ -285,8 +287,8 @@ pictures.curves({"singular values": singular_values}, x_name="number", y_name="s
 #
 # <details><summary>Answer</summary>
 #
-# No: it is still a line, of rank 1. The larger singular value doubles, from 1.2500 to 2.5000, and
-# the other stays 0. Only a second column could add a second direction.
+# No, it does not: the result is still a line, of rank 1. The larger singular value doubles, from
+# 1.2500 to 2.5000, and the other stays 0. Only a second column could add a second direction.
 #
 # </details>
 

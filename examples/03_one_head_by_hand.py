@@ -5,8 +5,8 @@
 # > compared with all keys, and softmax turns how well they fit into shares. What a word gets is the
 # > mean of all values, by these shares.”
 #
-# Three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil. Each
-# word is a row of four numbers. These numbers are not trained: they were chosen to keep the
+# There are three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil.
+# Each word is a row of four numbers. These numbers are not trained: they were chosen to keep the
 # arithmetic short. The head computes what a head of GPT-2 computes, except for its biases and its
 # mask (the mask comes in [chapter 4](04_your_journey.py)).
 #
@@ -65,9 +65,9 @@ print(attnlab.table(X, rows=words, decimals=2))
 # * its **key**, what it can be found by: `K = X W_K`
 # * its **value**, what it passes to a word that attends to it: `V = X W_V`
 #
-# As in a library: the query is what you ask for, the keys are the index cards, the values are the
-# books. The librarian compares your question with every card, and hands you a mixture of all books,
-# weighted by how well their cards fit.
+# It is like a library: the query is what you ask for, the keys are the index cards, the values are
+# the books. The librarian compares your question with every card, and hands you a mixture of all
+# books, weighted by how well their cards fit.
 #
 # Here are the matrices. Each number of `Q` is a row of `X` times a column of `W_Q`: four products
 # and their sum. Take a pencil, work out a number of `Q`, and check it below.
@@ -109,9 +109,9 @@ print(figures.verdict(recorded, matrices, 4, Q=Q, K=K, V=V))
 # %% [markdown]
 # ## 3.2 Raw scores
 #
-# How well does a query fit a key? Multiply the two rows number by number and add up. Doing this for
-# each query and each key gives [`raw_scores`](../attnlab/equations.py) `= Q Kᵀ`. In the table a row
-# is the word that asks, a column the word it attends to.
+# How well does a query fit a key? Multiply the two rows number by number and add up the products.
+# Doing this for each query and each key gives [`raw_scores`](../attnlab/equations.py) `= Q Kᵀ`. In
+# the table a row is the word that asks, a column the word it attends to.
 
 # %%
 print("\n3.2 raw_scores = Q Kᵀ")
@@ -123,11 +123,12 @@ print(figures.verdict(recorded, matrices, 4, raw_scores=raw_scores))
 
 # %% [markdown]
 # **The second "it".** In "The dog chased the ball, but it couldn't catch it" the first "it" is the
-# dog, the second the ball. In a widely read example, the dot products of the words' own vectors
-# can't decide about the second one: dog and ball get 0.51 and 0.51. With its query and their keys
-# the dog gets 0.56 and the ball 0.96. Its query and keys are below, and three lines compute the
-# figures. The words' own vectors are chosen here to fit them: `W_Q` changes nothing, and the matrix
-# of the keys doubles the second number, which is large for a thing.
+# dog, the second "it" is the ball. In a widely read example, the dot products of the words' own
+# vectors can't decide about the second "it": dog and ball get 0.51 and 0.51. With the query of "it"
+# and the keys of the nouns, the dog gets 0.56 and the ball 0.96. The example's query and keys are
+# below, and three lines compute the figures. The words' own vectors are chosen here to fit the
+# figures: `W_Q` changes nothing, and the matrix of the keys doubles the second number, which is
+# large for a thing.
 
 # %%
 it, dog, ball = np.array([[0.5, 0.5, 0.1], [0.9, 0.1, 0.1], [0.1, 0.9, 0.1]])
@@ -214,11 +215,11 @@ print(figures.verdict(recorded, matrices, 7, exp_of_scores=exp_of_scores))
 print(figures.verdict(recorded, matrices, 4, weights=weights))
 
 # %% [markdown]
-# Every row of weights sums to 1. With the numbers above all nine are near a third, because the
-# scores of a row are near each other: this untrained head has no strong preference.
+# Every row of weights sums to 1. With the numbers above all nine weights are near a third, because
+# the scores of a row are near each other: this untrained head has no strong preference.
 #
-# **Round last.** The lines above show four decimals, but the program used all of them. If you
-# continue with the four you see, the powers of `e` differ from the fifth decimal on.
+# **Round last.** The lines above show four decimals, but the program used all decimals. If you
+# continue with the four that you see, the powers of `e` differ from the fifth decimal on.
 
 # %%
 difference = np.abs(np.exp(np.round(shift_rows(scores), 4)) - exp_of_scores).max()
@@ -256,8 +257,10 @@ pictures.arrows(weighted_values, title=f"context of {words[0]}")
 # step:
 #
 # * The raw scores aren't that query times the keys: the keys are wrong.
-# * The division by √2 is missing. These weights are the softmax of the raw scores as they are.
-# * These weights don't give that context with the values of 3.1: the values are wrong, too.
+# * The division by √2 is missing. The printed weights are the softmax of the raw scores as they
+#   are.
+# * The printed weights don't give the printed context with the values of 3.1: the values are wrong,
+#   too.
 
 # %%
 by_hand = [0.455, 0.634, 0.605], [0.298, 0.356, 0.346], [0.512, 0.443]
@@ -284,18 +287,19 @@ print(f"\n{attnlab.table([*mixtures.values()], rows=[*mixtures])}")
 
 # %% [markdown]
 # [A trained head](book/pages/en/guide.md#explore
-# "playground.html#depth=lab&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1").
-# One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
-# Then press × next to *1 cell of the mask*: the score is back, and the sentence names another word.
-# Click a cell of the map to open its arithmetic, from the dot product to the context vector.
+# "playground.html#depth=lab&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1"). One score is masked:
+# that of "it" and "dog". Read the sentence with the largest weight of "it". Then press × next to *1
+# cell of the mask*: the score is back, and the sentence names another word. Click a cell of the map
+# to open its arithmetic, from the dot product to the context vector.
 
 # %% [markdown]
 # ## 3.6 The same in one line
 #
 # [`attnlab.self_attention`](../attnlab/forward/functional.py) does the same and keeps every step
-# under its name. A notebook draws it: point at a cell of the heatmap for its number, and open the
-# other steps. All nine weights look alike there. The second picture shows how far each is from a
-# third: with the numbers above, every word gives a little more to 鱼, and a little less to 猫.
+# under its name. A notebook draws the result: point at a cell of the heatmap for its number, and
+# open the other steps. All nine weights look alike in the heatmap. The second picture shows how far
+# each weight is from a third: with the numbers above, every word gives a little more to 鱼, and a
+# little less to 猫.
 
 # %%
 head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
@@ -436,12 +440,13 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(KQ.T - scor
 #
 # <details><summary>Answer</summary>
 #
-# Every raw score doubles, and so does every difference between two of them. The largest of the nine
-# weights goes from 0.3462 to 0.3590: a little sharper, still near a third.
+# Every raw score doubles, and so does every difference between two raw scores. The largest of the
+# nine weights goes from 0.3462 to 0.3590: a little sharper, still near a third.
 #
 # </details>
 #
-# **Exercise 2 (basic).** Put `W_Q = 0 * W_Q` there. Which weights do you get, and which context?
+# **Exercise 2 (basic).** Put `W_Q = 0 * W_Q` in the same place. Which weights do you get, and which
+# context?
 #
 # <details><summary>Answer</summary>
 #
@@ -456,15 +461,15 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(KQ.T - scor
 #
 # <details><summary>Answer</summary>
 #
-# None. The rows trade places: 猫 still gets 0.4743 and 0.5875, though it now comes last. Attention
-# by itself does not know the order of words: each query meets the same keys and values. That is why
-# GPT-2 adds a vector for the position to each word before the first head.
+# None of them. The rows trade places: 猫 still gets 0.4743 and 0.5875, though it now comes last.
+# Attention by itself does not know the order of words: each query meets the same keys and values.
+# That is why GPT-2 adds a vector for the position to each word before the first head.
 #
 # </details>
 #
 # **Exercise 4 (medium).** The head below has two mistakes, and `attnlab.check` reports them one
-# after the other. Predict which steps differ, then run the cell, fix what it reports first, and run
-# it again, until six of six steps agree.
+# after the other. Predict which steps differ, then run the cell. Fix the mistake that is reported
+# first, and run the cell again, until six of six steps agree.
 
 
 # %%
@@ -482,22 +487,24 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Scores, weights and context differ. First the scores: they are divided by 2, which is Dk and by
-# chance also √D, so `check` names both. It should be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
-# weights: with `axis=-2` the softmax runs over the queries, so that columns sum to 1 instead of
-# rows. Remove both `.T`: `attnlab.softmax(scores)`.
+# Scores, weights and context differ. The first mistake is in the scores: they are divided by 2,
+# which is Dk and by chance also √D, so `check` names both. The line should be `Q @ K.T /
+# math.sqrt(K.shape[-1])`. The second mistake is in the weights: with `axis=-2` the softmax runs
+# over the queries, so that columns sum to 1 instead of rows. Remove both `.T`:
+# `attnlab.softmax(scores)`.
 #
 # </details>
 #
-# **Exercise 5 (basic).** The same with "I love AI": the rows of X are 0.1 0.2 0.3 0.4 for "I", 0.5
-# 0.6 0.7 0.8 for "love" and 0.9 0.1 0.2 0.3 for "AI"; those of W_Q are 0.1 0.2 0.3, 0.4 0.5 0.6,
-# 0.7 0.8 0.9 and 0.2 0.3 0.4. What is the query of "I"? What are the other two? (Change `words`,
-# `X` and `W_Q` in the first cell. Queries have three numbers now, and keys have to match them: the
-# chapter repeats the numbers of `W_K` until it has three columns.)
+# **Exercise 5 (basic).** Compute the queries of "I love AI": the rows of X are 0.1 0.2 0.3 0.4 for
+# "I", 0.5 0.6 0.7 0.8 for "love" and 0.9 0.1 0.2 0.3 for "AI"; the rows of W_Q are 0.1 0.2 0.3, 0.4
+# 0.5 0.6, 0.7 0.8 0.9 and 0.2 0.3 0.4. What is the query of "I"? What are the other two queries?
+# (Change `words`, `X` and `W_Q` in the first cell. Queries have three numbers now, and keys have to
+# match them: the chapter repeats the numbers of `W_K` until it has three columns.)
 #
 # <details><summary>Answer</summary>
 #
-# "I": 0.38, 0.48, 0.58. "love": 0.94, 1.20, 1.46. "AI": 0.33, 0.48, 0.63.
+# The queries are 0.38, 0.48, 0.58 for "I"; 0.94, 1.20, 1.46 for "love"; and 0.33, 0.48, 0.63 for
+# "AI".
 #
 # </details>
 

@@ -53,13 +53,13 @@ divisors = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are 
 # %% [markdown]
 # ## 13.1 Three keys, with a pencil
 #
-# Forward it is [`scores`](../attnlab/equations.py), then [`weights`](../attnlab/equations.py). With
-# the numbers above, the raw scores 16, 8 and 0 become 2, 1 and 0 when divided by √64. The backward
-# pass through softmax is
+# The forward pass computes [`scores`](../attnlab/equations.py), then
+# [`weights`](../attnlab/equations.py). With the numbers above, the raw scores 16, 8 and 0 become 2,
+# 1 and 0 when divided by √64. The backward pass through softmax is
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
 #
-# `sum` is the weighted mean of d_weight. A key whose d_weight is below it is better than
+# `sum` is the weighted mean of d_weight. A key whose d_weight is below `sum` is better than
 # average, and its score should rise. (**Gradient descent** steps against the gradient: where
 # d_score is negative, the score rises.) Take a pencil and work out one row.
 
@@ -78,11 +78,12 @@ for variant, w in weights.items():
     print(attnlab.table(np.stack(steps, axis=1), rows=names, columns=columns))
 
 # %% [markdown]
-# With the division, key 1's score is pushed up and key 0's down. Without it, the same gradient
-# arrives as 0.0003. Look at the two factors of each product: key 1's bracket is nearly -1, the
-# largest possible, but its weight is 0.0003; key 0's weight is nearly 1, but its bracket is 0.0003.
-# Each product has one factor that is nearly 0. That is what **saturated** means: one weight is 1,
-# the rest are 0, and whatever gradient the loss sends, next to nothing comes through.
+# With the division, key 1's score is pushed up and key 0's score down. Without the division, the
+# same d_weight gives key 1 a d_score of only -0.0003. Look at the two factors of each product: key
+# 1's bracket is nearly -1, the largest possible, but its weight is 0.0003; key 0's weight is nearly
+# 1, but its bracket is 0.0003. Each product has one factor that is nearly 0. That is what
+# **saturated** means: one weight is 1, the rest are 0, and whatever gradient the loss sends, next
+# to nothing comes through.
 #
 # ## 13.2 The Jacobian
 #
@@ -109,8 +110,8 @@ for variant, w in weights.items():
 pictures.heatmap(jacobians, rows=names, columns=pairs, title="weight of a row, score of a column")
 
 # %% [markdown]
-# Every column sums to 0: what one weight gains, the others lose. The second half of the picture is
-# blank: any gradient multiplied by this table vanishes.
+# Every column sums to 0: what one weight gains, the others lose. The second half of the picture,
+# without the division, is blank: any gradient multiplied by this table vanishes.
 #
 # Is the formula right? Make each score a little larger, see how the loss changes, and compare. The
 # library's own `softmax_gradient`, which trains models, is a third check.
@@ -160,9 +161,10 @@ pictures.curves(
 )
 
 # %% [markdown]
-# At a difference of one the slope is 0.20, at four 0.02, and from there each further unit divides
-# it by nearly e. Random scores of variance 64 easily differ by eight, and there it is 0.0003.
-# Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
+# At a difference of one the slope is 0.20, at a difference of four it is 0.02, and from there each
+# further unit divides the slope by nearly e. Random scores of variance 64 easily differ by eight,
+# and there the slope is 0.0003. Divided by 8, such scores differ by one. So the division keeps
+# scores where the curve is steep.
 #
 # [Doubled scores](book/pages/en/guide.md#explore
 # "playground.html#depth=lab&layer=0&head=3&query=7&ablate=0.3.scores.200").
@@ -171,10 +173,11 @@ pictures.curves(
 #
 # ## 13.4 Random queries and keys
 #
-# Now 500 queries with 16 keys each, all numbers of variance 1, and a random gradient of length 1
-# for the weights. How much reaches the scores, the queries and the keys? The values are the
+# Now take 500 queries with 16 keys each, all numbers of variance 1, and a random gradient of length
+# 1 for the weights. How much of it reaches the scores, the queries and the keys? The values are the
 # identity matrix, so context = weights. `attention_gradient` divides by √d, as attention does. To
-# avoid that we give it Q · √d, and the two cancel; by the chain rule d_Q is the result times √d.
+# avoid the division, we give the function Q · √d, and the two factors cancel; by the chain rule d_Q
+# is the result times √d.
 
 
 # %%
@@ -321,7 +324,7 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 
 # %% [markdown]
 # So GPT-2 would not start saturated even without the division, thanks to its small matrices: the
-# largest weight is about one half. With the division it starts near equal weights, 1/16 = 0.06,
+# largest weight is about one half. With the division GPT-2 starts near equal weights, 1/16 = 0.06,
 # with more room before the matrices, which grow in training, saturate the softmax.
 #
 # ## 13.8 Predict, change, see
@@ -342,9 +345,9 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 #
 # <details><summary>Answer</summary>
 #
-# Nothing: softmax depends only on differences. Key 1's d_score is still -0.1848 with the division
-# and -0.0003 without it. For the same reason each row of the Jacobian sums to 0: raise all scores
-# equally, and no weight changes.
+# Nothing happens: softmax depends only on differences. Key 1's d_score is still -0.1848 with the
+# division and -0.0003 without it. For the same reason each row of the Jacobian sums to 0: raise all
+# scores equally, and no weight changes.
 #
 # </details>
 #
@@ -354,22 +357,23 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 # <details><summary>Answer</summary>
 #
 # Key 0's d_score is -0.2227 with the division and -0.0003 without it. This time there is nothing
-# left to learn: weight 0.9997 is where the loss wants it. A saturated softmax gets no gradient when
-# it is right and none when it is wrong, and that is the trouble: it can't tell the two apart.
+# left to learn: the weight 0.9997 is where the loss wants it. A saturated softmax gets no gradient
+# when it is right and none when it is wrong. That is the trouble: it can't tell the two cases
+# apart.
 #
 # </details>
 #
 # **Exercise 4 (medium).** Set `d = 4`, so that the raw scores 16, 8 and 0 are divided by 2. What
-# happens to key 1's d_score? And in 13.6, where queries are now 4 wide: does gradient descent still
-# need the division?
+# happens to key 1's d_score? And in 13.6, where each query now has 4 numbers: does gradient descent
+# still need the division?
 #
 # <details><summary>Answer</summary>
 #
-# The scores are 8, 4 and 0, and key 1 gets -0.0177, a tenth of what it got at d = 64. In 13.6 it is
-# the other way round: at their best rates 0.69 of the queries find their key without the division,
-# 0.50 with it. Raw scores of variance 4 do not saturate, and the larger gradient only helps.
-# (Neither reaches 1: in four dimensions 16 random keys can't all be told apart.) Saturation is a
-# problem of wide heads.
+# The scores are 8, 4 and 0. Key 1's d_score is -0.0177, a tenth of what it was at d = 64. In 13.6
+# the division is now a disadvantage: at the best rate of each variant, 0.69 of the queries find
+# their key without the division, and 0.50 find it with the division. Raw scores of variance 4 do
+# not saturate, and the larger gradient only helps. (Neither variant reaches 1: in four dimensions
+# 16 random keys can't all be told apart.) Saturation is a problem of wide heads.
 #
 # </details>
 
@@ -395,18 +399,18 @@ print(checked(expected, my_learning_step, Q, K, target, 2.0))
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# First forward: scores, divided by the root of d, then weights. The gradient of ½ |w - target|²
-# with respect to w is `w - target`: that is d_weights.
+# First go forward: compute the scores, divide them by the root of d, and compute the weights. The
+# gradient of ½ |w - target|² with respect to w is `w - target`: that is d_weights.
 #
 # <details><summary>Hint 2</summary>
 #
-# Then 13.1, for each row: `w * (d_weights - total)`, where `total` is the sum of each row of
-# `w * d_weights`, with `keepdims=True`.
+# Then apply the formula of 13.1 to each row: `w * (d_weights - total)`, where `total` is the sum of
+# each row of `w * d_weights`, with `keepdims=True`.
 #
 # <details><summary>Hint 3</summary>
 #
-# `scores` is `Q @ K.T / root`, so d_Q is `d_scores @ K / root`. The new `Q` is
-# `Q - rate * d_Q`; go forward once more with it.
+# `scores` is `Q @ K.T / root`, so d_Q is `d_scores @ K / root`. The new `Q` is `Q - rate * d_Q`. Go
+# forward once more with the new `Q`.
 #
 # <details><summary>Solution</summary>
 #
@@ -423,7 +427,8 @@ print(checked(expected, my_learning_step, Q, K, target, 2.0))
 # %% [markdown]
 # ## Summary
 #
-# * A score's gradient is its weight times how far its d_weight is above the weighted mean of all.
+# * A score's gradient is its weight times how far its d_weight is above the weighted mean of all
+#   d_weights.
 # * Where one weight is 1 and the rest 0, every such product is almost 0: softmax is saturated.
 # * Without the division by √d most queries of a wide head learn nothing, and a few get steps that
 #   are too large.

@@ -109,8 +109,8 @@ print_predictions(trace, edits)
 # on a ball.
 #
 # With the mean of other texts the head writes what it usually writes, and nothing about this text.
-# Is that the same as a 0? For this head it was. Now take head 2 of layer 0, which in chapter 7
-# attends to the first token and to nothing else.
+# Is that the same as a 0? For this head it was the same. Now take head 2 of layer 0, which in
+# chapter 7 attends to the first token and to nothing else.
 
 # %%
 SINK_HEAD = 0, 2
@@ -130,8 +130,8 @@ print_predictions(
 
 # %% [markdown]
 # With the texts above, a 0 costs everything, and the mean costs nothing. The head writes the same
-# for all of these texts: it found out nothing about this one. Later parts rely on it as on a bias,
-# and the 0 took that away.
+# for all of these texts, so it found out nothing about this one. Later parts rely on what it writes
+# as on a bias, and the 0 takes that away.
 #
 # **What an edit can't tell.** It answers "what if", for a state that the model may never be in. The
 # further an edited step is from anything in training, the less it says about how the model works.
@@ -139,16 +139,18 @@ print_predictions(
 
 # %% [markdown]
 # [Edits in the playground](book/pages/en/guide.md#explore
-# "playground.html#layer=1&head=2&query=7&ablate=1.2"). Head 1.2 is ablated.
-# Press × to restore it, and compare the sentences and the next words. The bar under each head says
-# how far the first word moves without it. Silence the one with the longest: what comes instead?
+# "playground.html#layer=1&head=2&query=7&ablate=1.2"). Head 1.2 is ablated. Press × to restore the
+# head, and compare the sentences and the next words. The bar under each head says how much more or
+# less probable the first of the next words becomes without that head. Silence the head with the
+# longest bar: which word comes first instead?
 
 # %% [markdown]
 # ## 14.2 The logit lens
 #
 # The residual stream has the same width at every layer, and at the end LayerNorm and `W_U` turn it
-# into logits ([`logits`](../attnlab/equations.py)). That can be done earlier too: what would the
-# model predict if it stopped here? `attnlab.lens(trace)` does that, here at the last token.
+# into logits ([`logits`](../attnlab/equations.py)). That can be done at an earlier point too: what
+# would the model predict if it stopped there? `attnlab.lens(trace)` says this, here for the last
+# token.
 
 # %%
 lens = attnlab.lens(trace)
@@ -160,13 +162,13 @@ pictures.curves(probabilities, x_name="point of the residual stream", y_name="pr
 
 # %% [markdown]
 # With the text above, the stream first says `Ġit`, its own token: `W_U` is the token embedding's
-# matrix, so a vector that has hardly changed reads as its own token. After layer 0 it is undecided,
-# and some animal sounds appear. Then the attention of layer 1 brings the answer (`blocks.1.mid`),
-# `Ġrolled` at first, and its MLP brings `Ġbarked` up beside it.
+# matrix, so a vector that has hardly changed reads as its own token. After layer 0 the stream is
+# undecided, and some animal sounds appear. Then the attention of layer 1 brings the answer
+# (`blocks.1.mid`), `Ġrolled` at first, and the MLP of layer 1 brings `Ġbarked` up beside it.
 #
 # **What the lens can't tell.** It reads only the directions that matter at the end. It misses
-# whatever is written in others. (A [tuned lens](later/tuned_lens.py) learns to translate them.)
-# Take the position of the animal: does the model know about barking there?
+# whatever is written in other directions. (A [tuned lens](later/tuned_lens.py) learns to translate
+# them.) Take the position of the animal: does the model know about barking there?
 
 # %%
 position = attended
@@ -224,7 +226,8 @@ for text in OTHERS:
     )
 
 # %% [markdown]
-# It adds about the same in all of them: a constant of "it", which says nothing about this text.
+# The MLP adds about the same in all of these texts: a constant of "it", which says nothing about
+# this text.
 #
 # **What attribution can't tell.** It counts what a part writes directly to the logit, not its
 # effect through later parts. So compare each contribution with what really happens to the
@@ -255,10 +258,10 @@ print("\nWhat each part writes, and what is lost without it\n")
 print(attnlab.table([*effects.values()], rows=[*effects], columns=columns, decimals=2))
 
 # %% [markdown]
-# With the text above, the heads of layer 1 do more than they write: the MLP after them amplifies
-# it. And the MLP of layer 0, which seemed to favour `Ġrolled` by 2.22, shifts the difference by
-# 6.85 the other way if ablated: without what it has written at the nouns, the heads of layer 1 do
-# not find them.
+# With the text above, the heads of layer 1 have a larger effect than what they write to the logit:
+# the MLP after them amplifies it. And the MLP of layer 0, which seemed to favour `Ġrolled` by 2.22,
+# shifts the difference by 6.85 the other way if ablated: without what it has written at the nouns,
+# the heads of layer 1 do not find them.
 #
 # **Why does a head look where it looks?** That can be answered in the same way. What enters layer 1
 # is a sum, and a score is the product of a query and a key. So once LayerNorm's deviation is held
@@ -280,8 +283,9 @@ farthest = np.abs(np.sum([*written.values()], axis=0) - stream).max()
 print(f"\nThe parts add up to the stream, to within {farthest:.0e}")
 
 # %% [markdown]
-# Five lines compute it. They apply LayerNorm to each part, with the deviation of the whole stream.
-# Then they make the parts of the query and of the keys, and multiply each with each.
+# Five lines compute this sum. They apply LayerNorm to each part, with the deviation of the whole
+# stream. Then they make the parts of the query and of the keys, and multiply each part of the query
+# with each part of the keys.
 
 # %%
 deviation = np.sqrt(stream.var(axis=-1, keepdims=True) + trace.epsilon)
@@ -298,8 +302,9 @@ print(attnlab.table(pairs, rows=[*written, "biases"], columns=[*written], decima
 
 # %% [markdown]
 # With the text above, 7.16 of 7.55 come from what the MLP of layer 0 wrote at both words.
-# `attnlab.why` does the same for every head and bias, and says it in a sentence. `.open(part)`
-# splits a head's part by the tokens that it attends to, and so on down to the words.
+# `attnlab.why` does the same for every head and bias, and says the result in a sentence.
+# `.open(part)` splits a head's part by the tokens that the head attends to, and so on down to the
+# words.
 
 # %%
 why = attnlab.why(head, -1, attended)
@@ -308,9 +313,9 @@ why.plot()
 
 # %% [markdown]
 # **What the sum can't tell.** A part isn't a cause. `why.without(part)` says how much of the score
-# is left without a part, in three ways. `held`: without its pairs, which is what the sum says.
-# `recomputed`: LayerNorm is computed again, since its deviation was smaller or larger because of
-# the part. `ablated`: the part is 0, and so all later parts change as well.
+# is left without a part, in three ways. `held` leaves out the part's pairs, which is what the sum
+# says. `recomputed` also computes LayerNorm again, since its deviation was smaller or larger
+# because of the part. `ablated` sets the part to 0, so that all later parts change as well.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"  # from chapter 7
@@ -328,12 +333,12 @@ print(attnlab.table([*left.values()], rows=[*left], columns=why.without(MLP)._fi
 
 # %% [markdown]
 # With the text above, the sum says that 0.05 of 7.55 is left without the MLP. With LayerNorm
-# computed again it is 0.99: without the MLP the vector is shorter, so the rest is scaled up. (Only
-# LayerNorm lies between this MLP and the head, so `ablated` is the same.) In the recital, head 2
-# does induction. According to the sum, 6.57 of 7.67 is left without head 1 of layer 0, which
-# attends to the previous token. But if that head is ablated, -0.11 is left: the MLP reads what that
-# head wrote, and passes it on. So the sum says what a score is made of, and an ablation says what
-# it depends on.
+# computed again, 0.99 is left: without the MLP the vector is shorter, so LayerNorm scales the rest
+# up. (Only LayerNorm lies between this MLP and the head, so `ablated` is the same.) In the recital,
+# head 2 does induction. According to the sum, 6.57 of 7.67 is left without head 1 of layer 0, which
+# attends to the previous token. But if head 1 of layer 0 is ablated, -0.11 is left: the MLP reads
+# what that head wrote, and passes it on. So the sum says what a score is made of, and an ablation
+# says what it depends on.
 
 # %% [markdown]
 # ## 14.4 Patching
@@ -365,8 +370,9 @@ if heads:
 heads.plot() if heads else None
 
 # %% [markdown]
-# With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head affects which
-# animal is chosen. Now patch the stream itself, at one position at a time, after each layer.
+# With the texts above, head 2 of layer 1 alone restores 0.99 of the difference. No other head
+# affects which animal is chosen. Now patch the stream itself, at one position at a time, after each
+# layer.
 
 # %%
 print("\nThe stream after each layer, at each position\n")
@@ -376,16 +382,17 @@ if stream:
 stream.plot() if stream else None
 
 # %% [markdown]
-# So the information takes this path: after layer 0 it is at the animal, after layer 1 at "it". Head
-# 2 has moved it. At the animal, where the lens saw no barking, all of the information is present.
+# So the information takes this path: after layer 0 it is at the animal, and after layer 1 it is at
+# "it". Head 2 has moved it. At the animal, where the lens saw no barking, all of the information is
+# present.
 #
 # Swap the two texts, or change the things instead of the animals, and see whether the result is the
 # same.
 #
-# **What patching can't tell.** A part that restores a lot is one that the difference passes
+# **What patching can't tell.** A part that restores a lot is a part that the difference passes
 # through. That need not be where the decision is made, and parts that only work together may each
-# do nothing. What both texts have in common stays invisible: that there is an "it", that an animal
-# is asked for.
+# do nothing. What both texts have in common stays invisible: that there is an "it", and that an
+# animal is asked for.
 
 # %% [markdown]
 # A patch brings in the other animal. An ablation only takes the text's own animal away. Ablate each
@@ -413,8 +420,8 @@ for name, values in values_by.items():
 # %% [markdown]
 # ## 14.5 An estimate from one backward pass
 #
-# Patching runs the model once for each part. GPT-2 has 144 heads, and a head at each of 12
-# positions is 1,728 parts. Gradients say for all parts at once how the answer would change if a
+# Patching runs the model once for each part. GPT-2 has 144 heads, and 144 heads at each of 12
+# positions are 1,728 parts. Gradients say for all parts at once how the answer would change if a
 # part changed a little. A part's gradient times its actual change estimates its effect:
 # **attribution patching**.
 
@@ -427,10 +434,11 @@ if heads:
 estimate.plot() if estimate else None
 
 # %% [markdown]
-# With the texts above, it finds the right head and says 0.82 where 0.99 was measured. **What the
-# estimate can't tell**: what a large change does. Where softmax is saturated, a small change
-# changes nothing, and a large one everything ([chapter 13](13_softmax_that_saturates.py)). Use it
-# to find where to look, and `attnlab.patch` to confirm.
+# With the texts above, the estimate finds the right head and says 0.82 where 0.99 was measured.
+# **What the estimate can't tell** is what a large change does. Where softmax is saturated, a small
+# change changes nothing, and a large change everything ([chapter
+# 13](13_softmax_that_saturates.py)). Use the estimate to find where to look, and `attnlab.patch` to
+# confirm.
 
 # %% [markdown]
 # ## 14.6 Four questions
@@ -443,7 +451,7 @@ estimate.plot() if estimate else None
 # | `why` | which parts of the query and the key make this score? | what this score depends on |
 # | patching | does the difference between two texts pass through here? | where it is decided |
 #
-# If two of them agree on a finding, trust it more than a strong finding from a single tool.
+# If two of these tools agree on a finding, trust it more than a strong finding from a single tool.
 
 # %% [markdown]
 # ## 14.7 Predict, change, see
@@ -454,8 +462,9 @@ estimate.plot() if estimate else None
 #
 # <details><summary>Answer</summary>
 #
-# Head 0 of layer 1 restores 0.75, head 1 restores 0.24: the two that attended to the ball. After
-# layer 0 the information is at `Ġkite` (0.98), after layer 1 at `Ġit`.
+# Two heads are needed. Head 0 of layer 1 restores 0.75, and head 1 restores 0.24: these two
+# attended to the ball. After layer 0 the information is at `Ġkite` (0.98 restored), and after layer
+# 1 it is at `Ġit`.
 #
 # </details>
 #
@@ -465,31 +474,32 @@ estimate.plot() if estimate else None
 #
 # <details><summary>Answer</summary>
 #
-# After layer 0 there is 1.00 at `Ġcat`, now the seventh token, and after layer 1 there is 1.00 at
-# `Ġit`. The same head carries it, with 1.00: what matters is which token it is, not its position.
+# After layer 0, patching restores 1.00 at `Ġcat`, now the seventh token. After layer 1 it restores
+# 1.00 at `Ġit`. The same head carries the information and alone restores 1.00: what matters is
+# which token it is, not its position.
 #
 # </details>
 #
-# **Exercise 3 (hard).** Take the mean of a single text,
-# `MEANS = ["The cat chased the kite, but it"]`. Then `context of other texts` puts what head 2
-# wrote in that text into ours. What will follow?
+# **Exercise 3 (hard).** Take the mean of a single text, `MEANS = ["The cat chased the kite, but
+# it"]`. Then `context of other texts` puts into our text what head 2 wrote in the other text. What
+# will follow?
 #
 # <details><summary>Answer</summary>
 #
 # `Ġrolled` with 0.59 and `Ġmeowed` with 0.34 come first. The head carries the animal and not the
-# thing: the ball stays, the dog has become a cat. You have done activation patching by hand.
+# thing: the ball stays, and the dog has become a cat. You have done activation patching by hand.
 #
 # </details>
 #
 # **Exercise 4 (medium).** Another question from chapter 7: `TEXT = "A fluffy blue creature"`,
 # `OTHER = "A sleepy blue creature"`, `SOUNDS = " purred", " yawned"`. Does a single head carry the
-# mood? Is it still at the adjective after layer 0?
+# mood? Is the mood still at the adjective after layer 0?
 #
 # <details><summary>Answer</summary>
 #
-# Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26 of it. After layer 0 most of it,
-# 0.90, is still at the adjective, but 0.11 is already at the noun. The estimate of 14.5 says 0.46
-# and 0.17: the right heads, but too little for both.
+# Two heads carry the mood: head 3 of layer 1 restores 0.66, and head 2 restores 0.26. After layer 0
+# most of the mood, 0.90, is still at the adjective, but 0.11 is already at the noun. The estimate
+# of 14.5 says 0.46 and 0.17: it finds the right heads, but says too little for both.
 #
 # </details>
 
@@ -522,7 +532,7 @@ print(checked(ablated, my_ablation, attention.context, attention.W_O, attention.
 #
 # <details><summary>Hint 3</summary>
 #
-# `concat @ W_O + b_O`. The bias belongs to no head, so it stays.
+# The output is `concat @ W_O + b_O`. The bias belongs to no head, so it stays.
 #
 # <details><summary>Solution</summary>
 #

@@ -5,11 +5,12 @@
 # > agrees with the model's. Right shapes don't prove right numbers: I compare the numbers.”
 #
 # You have followed every step. Now write them yourself: one head, then a layer of heads, then a
-# whole block. After each, `attnlab.check` compares your numbers with the model's and says which
-# steps agree, which differs first, and, if it recognizes the mistake, what it is.
+# whole block. After each, `attnlab.check` compares your numbers with the model's. It says which
+# steps agree and which step differs first, and it names the mistake if it recognizes it.
 #
 # The functions below are empty. Write them; nothing else needs to change. Any error in them is
-# reported, and the chapter continues. Each has three hints, to be opened one after the other.
+# reported, and the chapter continues. Each function has three hints, to be opened one after the
+# other.
 #
 # * **Objective**: Write a head, a layer and a block, and let a check find the first step that is
 #   wrong.
@@ -46,8 +47,9 @@ block: Any = trace.blocks[layer]
 #
 # **Task 1 (medium).** Write `my_head`. You are given `X` (T tokens, D numbers each) and the head's
 # parameters. Return a dictionary from names to arrays: `Q`, `K`, `V`, `scores`, `masked_scores`,
-# `weights` and `context`. Leave some out to check the others first. Their equations are on one
-# page, from [`affine`](../attnlab/equations.py) to [`context`](../attnlab/equations.py).
+# `weights` and `context`. You may leave some steps out at first, and check the others. The
+# equations of the steps are on one page, from [`affine`](../attnlab/equations.py) to
+# [`context`](../attnlab/equations.py).
 
 
 # %%
@@ -117,10 +119,10 @@ for mistake, attempt in mistakes.items():
     print(f"\n{mistake}: {verdict.reasons or 'no difference'}")
 
 # %% [markdown]
-# Nobody wrote these names down. `check` takes the line of the first step that differs, changes one
-# thing in it that a person might write, runs it on the right numbers, and compares. What gives your
-# numbers in every cell is named; if two lines give the same, both are. Here is the idea in three
-# lines:
+# Nobody wrote a list of these mistakes. `check` takes the line of the first step that differs,
+# changes one thing in it that a person might write, runs the changed line on the right numbers, and
+# compares. If a changed line gives your numbers in every cell, `check` prints it; if two changed
+# lines do, it prints both. Here is the idea in three lines:
 
 # %%
 Dk, D = K.shape[1], head.X.shape[1]
@@ -148,8 +150,9 @@ pictures.heatmap(
 # ([`split_heads`](../attnlab/equations.py), [`merge_heads`](../attnlab/equations.py)). Then `W_O`
 # mixes the heads.
 #
-# **Task 2 (hard).** Write `my_layer` for `H` heads. Return `Q`, `scores` and `weights`, each with
-# an axis for the heads in front, `context`, the contexts side by side as `concat`, and `output`.
+# **Task 2 (hard).** Write `my_layer` for `H` heads. Return `Q`, `scores`, `weights` and `context`,
+# each with an axis for the heads in front; `concat`, which is the contexts side by side; and
+# `output`.
 
 
 # %%
@@ -311,8 +314,8 @@ edited
 #
 # <details><summary>Answer</summary>
 #
-# `Q`, `K` and `V` do: 3 of 7. The first that doesn't is `scores`, and the mistake is
-# `scores = raw_scores`: the division by √Dk is missing.
+# `Q`, `K` and `V` still agree: 3 of 7. The first step that doesn't is `scores`, and `check` names
+# the mistake `scores = raw_scores`: the division by √Dk is missing.
 #
 # </details>
 #
@@ -322,8 +325,8 @@ edited
 # <details><summary>Answer</summary>
 #
 # The first token can attend to nothing. All its scores are -inf, its softmax is NaN, and `check`
-# says where the first NaN is, `(0, 0)` of the weights, and what causes one. A row with nothing to
-# attend to has no softmax.
+# says where the first NaN is, in cell `(0, 0)` of the weights, and what causes a NaN. A row with
+# nothing to attend to has no softmax.
 #
 # </details>
 #
@@ -332,8 +335,8 @@ edited
 #
 # <details><summary>Answer</summary>
 #
-# `concat`: everything before it is unchanged. The shape is right, T rows of H · Dh, but each row
-# holds numbers of several tokens.
+# `concat` differs first: everything before it is unchanged. The shape is right, T rows of H · Dh,
+# but each row holds numbers of several tokens.
 #
 # </details>
 #
@@ -342,15 +345,15 @@ edited
 #
 # <details><summary>Answer</summary>
 #
-# 2 of 7, `attention.X` and `attention.output`. The first that doesn't is `mid`, and
-# `mid = attention.output` is reported: the residual is missing.
+# 2 of 7 still agree, `attention.X` and `attention.output`. The first step that doesn't is `mid`,
+# and `check` names the mistake `mid = attention.output`: the residual is missing.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# * A head is seven steps; each is compared with the model's.
+# * A head is seven steps; `check` compares each with the model's.
 # * Two programs agree up to rounding, never bit by bit.
 # * Heads are split with a reshape and a swap of axes; without the swap the shape is right and the
 #   numbers are not.

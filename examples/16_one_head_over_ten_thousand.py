@@ -61,7 +61,7 @@ NAMES = [f"layer {layer} head {head}" for layer, head in HEADS]
 #
 # An induction head attends to the token that came after the last occurrence of the current one.
 # Which heads of the pocket model are induction heads? Take a sentence in which something occurs
-# twice, here the comma, and see how much weight each head puts there.
+# twice, here the comma, and see how much weight each head puts on the token after the first comma.
 
 # %%
 anecdote = pocket.trace(ANECDOTE)
@@ -71,7 +71,7 @@ print(attnlab.jobs(anecdote).table())
 
 # %% [markdown]
 # With the sentence above, the column `induction` could not be clearer: head 1 of layer 0 has 0.97,
-# no other more than 0.15. Two claims:
+# and no other head has more than 0.15. This suggests two claims:
 #
 # * **Head 1 of layer 0 is an induction head.** (0.97)
 # * **Head 2 of layer 1 is not.** (0.02)
@@ -150,10 +150,11 @@ print(
 # layer 0 has fallen from 0.97 to 0.02, and head 2 of layer 1 has risen from 0.02 to 0.67. **"Head 1
 # of layer 0 is an induction head" was true of one sentence and is false of many. "Head 2 of layer 1
 # is an induction head" was false of that sentence and is true of many.** The errors are about 0.01,
-# so this isn't chance.
+# so this difference isn't chance.
 #
-# Note how errors shrink: four times the sentences, half the error, as 1/√N. That is slow. Here is
-# the mean of the second head as the number of sentences grows, with one error above and below.
+# Note how errors shrink: with four times as many sentences, the error is half as large, since it
+# falls as 1/√N. That is slow. Here is the mean of head 2 of layer 1 as the number of sentences
+# grows, with one error above and below.
 
 # %%
 steps = np.unique(np.geomspace(min(10, N), N, 60).astype(int))
@@ -185,11 +186,11 @@ print(f"  within two:        {(deviations <= 2).sum():2}   (expected: {0.95 * PA
 # ## 16.3 By texts, not by tokens
 #
 # There are far more tokens than sentences. Why not treat each token as a separate draw, and divide
-# the standard deviation by the root of their number? Because they were not drawn independently. If
-# the head copies in a sentence, it copies at each of its tokens; the second token adds little to
-# the first. Here are both errors, and a third that needs no formula: draw N of our sentences with
-# replacement, take their mean, repeat this 1,000 times, and see how much these means vary (the
-# **bootstrap**: Efron, 1979).
+# the standard deviation by the root of the number of tokens? Because tokens were not drawn
+# independently. If the head copies in a sentence, it copies at each token of the sentence; the
+# second token adds little to the first. Here are both errors, and a third that needs no formula:
+# draw N of our sentences with replacement, take their mean, repeat this 1,000 times, and see how
+# much these means vary (the **bootstrap**: Efron, 1979).
 
 # %%
 tokens = np.concatenate([text_weights[1] for text_weights in job_weights])
@@ -217,9 +218,9 @@ print(
 # ## 16.4 An atlas
 #
 # `attnlab.atlas` does this for all heads and many measures, in one process or on a cluster. It
-# reads texts as a stream, and what it keeps does not grow with the corpus: for each measure and
-# head, six sums over texts, which give mean and error, and the three texts with the highest and the
-# lowest values. `attnlab.corpus.MEASURES` lists what can be measured.
+# reads texts as a stream, and what it keeps does not grow with the corpus. For each measure and
+# head it keeps six sums over texts, which give mean and error, and the three texts with the highest
+# and the lowest values. `attnlab.corpus.MEASURES` lists what can be measured.
 
 # %%
 texts = [draw.text for draw in draws]
@@ -239,10 +240,10 @@ print(", in the atlas ", "{:.4f} ± {:.4f}".format(*by_atlas))
 measured.plot()
 
 # %% [markdown]
-# The atlas has the same numbers as our own arithmetic, and 0.66 for head 3 of layer 1, the other
-# induction head of chapter 7. **Ten thousand sentences** of the same draw give head 1 of layer 0
-# an induction of 0.024 ± 0.001, and head 2 of layer 1 one of 0.665 ± 0.005: 2.5 times as precise,
-# which is √(10,000 / 1,600).
+# The atlas has the same numbers as our own arithmetic, and it gives 0.66 for head 3 of layer 1, the
+# other induction head of chapter 7. **Ten thousand sentences** of the same draw give an induction
+# of 0.024 ± 0.001 for head 1 of layer 0, and of 0.665 ± 0.005 for head 2 of layer 1. These figures
+# are 2.5 times as precise, which is √(10,000 / 1,600).
 
 # %% [markdown]
 # ## 16.5 The texts behind a mean
@@ -256,9 +257,9 @@ for passage in (*measured.most(*HEAD_A), *measured.least(*HEAD_A)):
     print(passage)
 
 # %% [markdown]
-# With the sentences above, it is highest in sentences that count things, our anecdote among them,
-# and zero in those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the
-# measured tokens.
+# With the sentences above, the value is highest in sentences that count things, our anecdote among
+# them, and zero in those that repeat words. Look at the first sentence: `pocket.trace(passage.ids)`
+# has the measured tokens.
 
 # %%
 top = measured.most(*HEAD_A)[0]
@@ -268,8 +269,8 @@ pocket.trace(top.ids).head(*HEAD_A)
 # Each token attends to the previous one: this is the previous-token head of chapter 7. At a comma
 # it attends to the number before, and **the number before a comma is what came after the last
 # comma**. In a list the two jobs can't be told apart. Testing for induction on a list finds every
-# previous-token head of the model. Random words said twice are the better test: there, what came
-# after a word the last time is far away.
+# previous-token head of the model. Random words said twice are the better test: there, the token
+# that came after a word the last time is far away.
 #
 # Where does the other head do its job most, and where least? (`attnlab atlas` in a terminal writes
 # a page that shows all of this in a browser; with `--heads` the page also has token pairs,
@@ -281,14 +282,15 @@ for passage in (*measured.most(*HEAD_B), *measured.least(*HEAD_B)):
     print(passage)
 
 # %% [markdown]
-# With the sentences above, it is lowest where creatures do things. What repeats there is mostly
-# `Ġa`. What came after `Ġa` the last time was another creature's adjective. Attending to it would
-# not help, since each creature's adjective is drawn independently.
+# With the sentences above, the value of head 2 is lowest where creatures do things. What repeats
+# there is mostly `Ġa`. What came after `Ġa` the last time was another creature's adjective.
+# Attending to that adjective would not help, since each creature's adjective is drawn
+# independently.
 #
-# The three highest are not the recitals of chapter 7. Each has a single token that allows
+# The three highest sentences are not the recitals of chapter 7. Each has a single token that allows
 # induction, the second `Ġthe`, and a single token reaches 0.97 by chance more easily than the mean
-# of twenty. **Small samples end up at both ends of a ranking.** Open them to see what a head can
-# do, not what it usually does.
+# of twenty tokens does. **Small samples end up at both ends of a ranking.** Open such sentences to
+# see what a head can do, not what it usually does.
 
 # %% [markdown]
 # ## 16.6 A mean can hide two kinds of texts
@@ -330,13 +332,14 @@ lines.sort(key=lambda line: line[-1], reverse=True)
 print(align([["kind", "sentences", *names], *lines], left=(0,)))
 
 # %% [markdown]
-# **A mean is the mean of a corpus.** The model card says 0.92 for head 2 of layer 1, and for which
-# texts: recitals, where random words are said twice. It measured 40 of them. Here there are 395,
-# and they give 0.914 ± 0.001; the card's figure may be off by 0.003. In the other kinds it is
-# lower: 0.68 where a verb agrees with its noun (25 of these allow induction), and from 0.39 to 0.03
-# in the rest. So the 0.67 says less about the head than about the mixture: how many recitals there
-# are, and how long they are, as a sentence with more such tokens counts more. And "true of many"
-# was true of many sentences of one kind.
+# **A mean is the mean of a corpus.** The model card says 0.92 for head 2 of layer 1, and says for
+# which texts: recitals, where random words are said twice. The card measured 40 recitals. Here
+# there are 395, and they give 0.914 ± 0.001; the card's figure may be off by 0.003. In the other
+# kinds of sentences the mean is lower: 0.68 where a verb agrees with its noun (25 of these
+# sentences allow induction), and from 0.39 to 0.03 in the rest. So the 0.67 says less about the
+# head than about the mixture. It depends on how many recitals there are, and on how long they are,
+# as a sentence with more tokens that allow induction counts more. And "true of many" was true of
+# many sentences of one kind.
 #
 # Head 1 of layer 0, too, reaches 0.94 in one kind, but 0.15 or less in all others. With 1,600
 # sentences that count things, we would be certain of something wrong. Standard errors know nothing
@@ -345,9 +348,9 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 # %% [markdown]
 # ## 16.7 Two atlases
 #
-# Two means differ. Is it the models, or would other sentences cause such a difference too? If the
-# texts were drawn independently, the error of a difference is the root of the sum of both errors'
-# squares. First a comparison without a real difference: the same model, on other sentences.
+# Two means differ. Do the models differ, or would other sentences cause such a difference too? If
+# the texts were drawn independently, the error of a difference is the root of the sum of both
+# errors' squares. First a comparison without a real difference: the same model, on other sentences.
 
 # %%
 COMPARED = max(COMPARED, 20)
@@ -374,8 +377,8 @@ print(f"  beyond four errors:  {(z > 4).sum():2}")
 # %% [markdown]
 # Of 32 differences, one or two lie beyond two errors by chance. Measure GPT-2's 144 heads in four
 # ways, and you will find about 29 such differences between a model and itself. So with many
-# comparisons, demand more than two errors; here four. Now an untrained model of the same shape,
-# with the parameters that training would start from.
+# comparisons, demand more than two errors; here we demand four. Now take an untrained model of the
+# same shape, with the parameters that training would start from.
 
 # %%
 start = initial_parameters(pocket.config, np.random.default_rng(SEED))
@@ -404,7 +407,8 @@ print(
 # With the sentences above, nearly all heads differ from untrained ones, in nearly all jobs. An
 # untrained head attends to all tokens equally, and so gives 0.047 to the tokens that an induction
 # head attends to. Compared with that, the 0.024 of head 1 of layer 0 is not "a little induction".
-# It has learned to attend elsewhere. **Without a baseline, a number is neither large nor small.**
+# This head has learned to attend elsewhere. **Without a baseline, a number is neither large nor
+# small.**
 #
 # (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
 # to each text, and their difference is known better than this formula says. Then let the atlas
@@ -449,8 +453,8 @@ for passage in rise.least(*HEADS[-1]):
 
 # %% [markdown]
 # With the sentences above, two heads attend to the first token more than all others, with 0.37 and
-# 0.28. The first is needed more than all other heads, the second less than all. **Attention is not
-# importance**, neither in one sentence nor in ten thousand.
+# 0.28. The head with 0.37 is needed more than all other heads, the head with 0.28 less than all.
+# **Attention is not importance**, neither in one sentence nor in ten thousand.
 #
 # The last lines again show single sentences that contradict the many: without head 3 of layer 1 the
 # model does better on them. On average it does worse, by 0.14 ± 0.03.
@@ -471,38 +475,40 @@ for passage in rise.least(*HEADS[-1]):
 #
 # <details><summary>Answer</summary>
 #
-# It is 1.00 in the anecdote and 0.37 in the mean: true of one sentence, false of many. It is lowest
-# in sentences with quotes, 0.085. In the recital the words of the first round attend to `Say`,
-# those of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the first
-# token. It looks for the start of the current part of the text, and in a text of one part that is
-# the first token.
+# The column `first` says 1.00 in the anecdote and 0.37 in the mean: the claim is true of one
+# sentence and false of many. The value is lowest in sentences with quotes, 0.085. In the recital
+# the words of the first round attend to `Say`, and those of the second round attend to `ĠAgain`;
+# the last full stop gives it 0.90. The head does not look for the first token. It looks for the
+# start of the current part of the text, and in a text of one part that is the first token.
 #
 # </details>
 #
-# **Exercise 2 (medium).** `TEXTS = 400`, a quarter. What happens to the mean of head 2 of layer 1
-# in 16.4, and to its error?
+# **Exercise 2 (medium).** Set `TEXTS = 400`, a quarter of the sentences. What happens to the mean
+# of head 2 of layer 1 in 16.4, and to its error?
 #
 # <details><summary>Answer</summary>
 #
-# 0.6577 ± 0.0234 instead of 0.6652 ± 0.0114. The error is twice as large, and the mean has moved by
-# less than that.
+# The atlas gives 0.6577 ± 0.0234 instead of 0.6652 ± 0.0114. The error is twice as large, and the
+# mean has moved by less than its error.
 #
 # </details>
 #
-# **Exercise 3 (medium).** `KIND = "recital"`: only sentences in which words are said twice. How
-# large is the error of head 2 of layer 1 in 16.3 now, and is the error by tokens too small again?
+# **Exercise 3 (medium).** Set `KIND = "recital"`, so that there are only sentences in which words
+# are said twice. How large is the error of head 2 of layer 1 in 16.3 now, and is the error by
+# tokens too small again?
 #
 # <details><summary>Answer</summary>
 #
-# 0.0005, with no more sentences than before: they are of one kind, and similar. And now the error
-# by tokens is too large, 0.0012. The last full stop of a recital has 0.03 on `ĠAgain`, which came
-# after the full stop before it; its other tokens have a mean of 0.96. So tokens differ a lot. But
-# every recital has exactly one such full stop, so the recitals' means do not.
+# The error is 0.0005, with no more sentences than before: the recitals are of one kind, and
+# similar. And now the error by tokens is too large, 0.0012. The last full stop of a recital gives
+# 0.03 to `ĠAgain`, which came after the full stop before it; the other tokens of the recital have a
+# mean of 0.96. So tokens differ a lot. But every recital has exactly one such full stop, so the
+# means of the recitals differ little.
 #
 # </details>
 #
-# **Exercise 4 (hard).** Count every sentence twice: `draws = 2 * draws` below the line that draws
-# them. What happens to mean and error? What is wrong with it?
+# **Exercise 4 (hard).** Count every sentence twice: write `draws = 2 * draws` below the line that
+# draws them. What happens to the mean and to the error? What is wrong with counting twice?
 #
 # <details><summary>Answer</summary>
 #
@@ -533,8 +539,8 @@ print(checked(even, my_even_head, anecdote_head.mask, anecdote_head.V))
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `True` counts as 1 and `False` as 0, so `mask` is nearly the weights already. What must each row
-# sum to?
+# `True` counts as 1 and `False` as 0, so `mask` is nearly the matrix of weights already. What must
+# each row sum to?
 #
 # <details><summary>Hint 2</summary>
 #

@@ -47,8 +47,8 @@ T, Dh = Q.shape
 # ## 17.1 What T² costs
 #
 # Every token attends to every token before it: [`raw_scores`](../attnlab/equations.py) has T rows
-# and T columns, in every head. Twice the text is four times the scores. Here is what GPT-2 small's
-# 144 heads would need, in float32, if all scores were kept.
+# and T columns, in every head. A text of twice the length has four times as many scores. Here is
+# how much memory GPT-2 small's 144 heads would need, in float32, if all scores were kept.
 
 # %%
 lengths = (1_024, 8_192, 131_072)
@@ -67,20 +67,22 @@ print(align(table))
 # %% [markdown]
 # ## 17.2 A window
 #
-# The simplest solution is a **sliding window**: a token attends only to the few before it. Then
-# each head has only T · window scores, and information from further away travels through the
+# The simplest solution is a **sliding window**: a token attends only to the few tokens before it.
+# Then each head has only T · window scores, and information from further away travels through the
 # layers: a token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and
 # Cohan, 2020. Mistral 7B: Jiang and others, 2023.)
 #
-# Other methods for long texts, by what they leave out:
+# Here are other methods for long texts, and what each of them leaves out:
 #
-# * Sparse Transformer (Child and others, 2019): all keys outside a fixed pattern.
-# * Adaptive span (Sukhbaatar and others, 2019): what is further back than a head has learned to
-#   need.
-# * Reformer (Kitaev, Kaiser and Levskaya, 2020): keys whose hash differs from the query's.
-# * Linformer (Wang and others, 2020): individual keys; it mixes them into a fixed number of rows.
-# * Blockwise parallel (Liu and Abbeel, 2023) and ring attention (Liu, Zaharia and Abbeel, 2023):
-#   nothing; they compute block by block (17.3), ring attention on many devices.
+# * Sparse Transformer (Child and others, 2019) leaves out all keys outside a fixed pattern.
+# * Adaptive span (Sukhbaatar and others, 2019) leaves out what is further back than a head has
+#   learned to need.
+# * Reformer (Kitaev, Kaiser and Levskaya, 2020) leaves out keys whose hash differs from the query's
+#   hash.
+# * Linformer (Wang and others, 2020) leaves out individual keys; it mixes them into a fixed number
+#   of rows.
+# * Blockwise parallel (Liu and Abbeel, 2023) and ring attention (Liu, Zaharia and Abbeel, 2023)
+#   leave out nothing; they compute block by block (17.3), ring attention on many devices.
 
 # %%
 distance = np.arange(T)[:, None] - np.arange(T)
@@ -127,8 +129,9 @@ print(f"largest difference from the head's context: {np.abs(by_tiles - head.cont
 #
 # Replace softmax with something simpler, `φ(q)·φ(k)` with a φ that is never negative, and the sums
 # can be reordered. Everything from earlier tokens fits into one matrix, `S`, the sum of `φ(k)ᵀ v`,
-# as wide as the head however long the text is. Each new token adds to it. The price: the weights
-# are different, and less sharp. (Katharopoulos and others, 2020, "Transformers are RNNs".)
+# as wide as the head however long the text is. Each new token adds its own product to `S`. The
+# price is that the weights are different, and less sharp. (Katharopoulos and others, 2020,
+# "Transformers are RNNs".)
 
 
 # %%
@@ -156,16 +159,16 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 # ## 17.5 A smaller KV cache
 #
 # A model that generates text keeps the keys and values of all tokens ([chapter
-# 11](11_what_the_cache_saves.py)). Two ways to keep less:
+# 11](11_what_the_cache_saves.py)). There are two ways to keep less:
 #
-# * **Heads share.** Several heads have their own queries but share one set of keys and values
-#   (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
-# * **Keep less.** Keep `C = X W_down`, a few numbers for each token, and compute all heads' keys
-#   and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need not even be
+# * **Share between heads.** Several heads have their own queries but share one set of keys and
+#   values (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
+# * **Compress.** Keep `C = X W_down`, a few numbers for each token, and compute all heads' keys and
+#   values from `C` (multi-head latent attention: DeepSeek-V2, 2024). The keys need not even be
 #   computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
 # The singular values of this head's `K` show how few numbers would do. The page on
-# [MLA](later/mla.py) computes it for a whole layer.
+# [MLA](later/mla.py) computes them for a whole layer.
 
 # %%
 U, singular, Vt = np.linalg.svd(K, full_matrices=False)
@@ -198,10 +201,10 @@ pictures.curves({"K": singular}, x_name="number", y_name="singular value")
 # %% [markdown]
 # ## 17.6 Position as a rotation
 #
-# GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
-# position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
-# pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
-# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; [a model of
+# GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has no row
+# for position 1,024. Most models since then rotate queries and keys instead: the columns are taken
+# in pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows
+# rotated by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; [a model of
 # 2026](later/llama.py) has it.)
 
 
@@ -228,12 +231,12 @@ pictures.points({f"m = {m}": rotate(q, m, theta) for m in range(6)}, title="q at
 # %% [markdown]
 # ## 17.7 Mixture of experts
 #
-# The other half of a block, the MLP, has two thirds of its parameters ([chapter
+# The other half of a block, the MLP, has two thirds of the block's parameters ([chapter
 # 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
-# **router**, that decides for each token which two of them run, and with which weights their
-# outputs are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer
-# and others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; the page on
-# [MoE](later/moe.py) cuts an MLP into experts.)
+# **router**. For each token the router decides which two MLPs run. It also decides the **gates**,
+# the weights with which the outputs of the two MLPs are added. So the parameters grow, but the
+# computation doesn't. (Shazeer and others, 2017; Switch Transformers: Fedus, Zoph and Shazeer,
+# 2021; the page on [MoE](later/moe.py) cuts an MLP into experts.)
 
 # %%
 experts, active = 4, 2
@@ -251,13 +254,13 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # %% [markdown]
 # ### Quantization, and several tokens at once
 #
-# **Quantization** stores weights, or the KV cache, as small integers: here 8 bits for a number and
-# a scale for each row, a quarter of float32. The computation stays the same, up to rounding.
-# (LLM.int8: Dettmers and others, 2022.)
+# **Quantization** stores weights, or the KV cache, as small integers. Here each number takes 8
+# bits, a quarter of float32, and each row has a scale. The computation stays the same, up to
+# rounding. (LLM.int8: Dettmers and others, 2022.)
 #
-# **Multi-token prediction** trains more outputs, which predict the second and later next tokens
-# from the same residual stream. Each text then teaches more, and a model can propose several tokens
-# at once and check them in one forward pass. (Gloeckle and others, 2024.)
+# **Multi-token prediction** trains additional outputs, which predict the second and later next
+# tokens from the same residual stream. Each text then teaches more, and a model can propose several
+# tokens at once and check them in one forward pass. (Gloeckle and others, 2024.)
 #
 # Other parts of such models lie in training, not in attention. **Distillation** trains a small
 # model on what a large one writes; **reward by rules** checks an answer with a program, where a
@@ -280,8 +283,8 @@ print(f"\n17.7 This head's keys in 8 bits: scores change by at most {int8_differ
 #
 # <details><summary>Answer</summary>
 #
-# The first rows see 1 and 2 tokens, the other six see 3: 21 scores, of 36 without a window. With a
-# window of 4 it is 1 + 2 + 3 + 5 · 4 = 26.
+# The first row sees 1 token, the second sees 2, and the other six see 3 each: 21 scores, of 36
+# without a window. With a window of 4 there are 1 + 2 + 3 + 5 · 4 = 26 scores.
 #
 # </details>
 #
@@ -289,8 +292,8 @@ print(f"\n17.7 This head's keys in 8 bits: scores change by at most {int8_differ
 #
 # <details><summary>Answer</summary>
 #
-# Nothing that matters. One key at a time or all at once, it is the same sum in another order, and
-# stays a rounding error, below 0.00001.
+# Nothing that matters happens. Whether the keys come one at a time or all at once, the sum is the
+# same in another order. So the difference stays a rounding error, below 0.00001.
 #
 # </details>
 #
@@ -299,8 +302,8 @@ print(f"\n17.7 This head's keys in 8 bits: scores change by at most {int8_differ
 #
 # <details><summary>Answer</summary>
 #
-# No row is rotated: all four are q·k = 0.8 - 0.15 = 0.65. Every position looks the same, and only
-# the causal mask still says what came before.
+# No row is rotated, so all four products are q·k = 0.8 - 0.15 = 0.65. Every position looks the
+# same, and only the causal mask still says what came before.
 #
 # </details>
 #
@@ -316,8 +319,8 @@ print(f"\n17.7 This head's keys in 8 bits: scores change by at most {int8_differ
 # </details>
 
 # %% [markdown]
-# **Task 1 (medium).** Write the head of 17.2, which sees itself and the `window - 1` tokens before
-# it. Return `masked_scores`, `weights` and `context`.
+# **Task 1 (medium).** Write the head of 17.2, in which each token sees itself and the `window - 1`
+# tokens before it. Return `masked_scores`, `weights` and `context`.
 
 
 # %%
@@ -341,8 +344,8 @@ print(checked(windowed, my_windowed_head, Q, K, V, window))
 #
 # <details><summary>Hint 3</summary>
 #
-# Nothing else changes: divide by the root of the number of columns of `K` before the mask, softmax
-# over the keys, then `weights @ V`.
+# Nothing else changes. Divide by the root of the number of columns of `K` before the mask, apply
+# softmax over the keys, then compute `weights @ V`.
 #
 # <details><summary>Solution</summary>
 #
@@ -359,7 +362,8 @@ print(checked(windowed, my_windowed_head, Q, K, V, window))
 # %% [markdown]
 # ## Summary
 #
-# * The scores grow with the square of the length; a sliding window drops the far ones.
+# * The number of scores grows with the square of the length; a sliding window drops the scores of
+#   distant tokens.
 # * Softmax can be computed over tiles of keys without ever holding the whole row.
 # * Shared or compressed keys and values make the cache smaller.
 # * Rotations put the distance of two tokens into their dot product.

@@ -7,11 +7,11 @@
 #
 # The tools of chapter 14 disagreed about what a part is needed for. Which of them is right? For
 # GPT-2 nobody can say: it has 156 heads and MLPs, and 2^156 subsets of them to remove. The pocket
-# model has ten, and 1,024 subsets. All of them were tried, so the answer is known, and methods can
-# be compared with it.
+# model has ten such parts, and so 1,024 subsets. All 1,024 were tried, so the answer is known, and
+# methods can be compared with it.
 #
-# * **Objective**: Compute what parts are worth, alone and together, from all ablations, and say
-#   what a method's disagreement with them means.
+# * **Objective**: Compute from all ablations what parts are worth, alone and together, and say what
+#   it means if a method disagrees.
 # * **Before this**: [chapter 14](14_what_if.py); standard errors as in [chapter
 #   16](16_one_head_over_ten_thousand.py). This is an advanced chapter.
 # * **Time**: about 45 minutes, exercises included.
@@ -57,8 +57,8 @@ row = tasks.index(TASK)
 # The parts are eight heads, named layer.head, and two MLPs. To keep a **subset** S of them, ablate
 # the others: replace what they write at every position by its mean over other texts. Then measure
 # v(S), the logit of the correct next token minus that of a wrong one. The table has v for each of
-# the 1,024 subsets in 48 sentences, six of each task. Here are a task's subsets by size, as means
-# over its sentences.
+# the 1,024 subsets in 48 sentences, six of each task. Here are one task's subsets, grouped by their
+# size. Each v is a mean over the task's sentences.
 
 # %%
 v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
@@ -75,12 +75,12 @@ print(attnlab.table(lines, rows=rows, columns=names, decimals=2))
 pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_name="v")
 
 # %% [markdown]
-# With the settings above, no part alone reaches more than 0.06, no three more than 1.80 of the
-# whole model's 6.28. Then some four parts reach 6.42, as much as all ten, and some six reach 7.14,
-# more than all: some parts do harm. The mean rises late: with eight parts it is still less than
-# half. It matters which parts are kept together.
+# With the settings above, no part alone reaches more than 0.06, and no three parts reach more than
+# 1.80; the whole model has 6.28. Then some four parts reach 6.42, as much as all ten, and some six
+# parts reach 7.14, more than all ten: some parts do harm. The mean rises late: with eight parts it
+# is 3.01, still less than half of 6.28. It matters which parts are kept together.
 #
-# You don't have to trust the table. Here is one value of it by hand, with an edit of each part:
+# You don't have to trust the table. Here is one of its values, computed by hand with edits:
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
@@ -117,9 +117,9 @@ print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
 # ## 18.2 What is one part worth?
 #
 # There are two obvious answers: what a part does alone, v(part) - v(none), and what is lost without
-# it, v(all) - v(all but the part). A third is the **Shapley value** (Shapley, 1953): add the parts
-# in random order, and note how much v rises when this part is added. The mean over all 10! orders
-# is
+# it, v(all) - v(all but the part). A third answer is the **Shapley value** (Shapley, 1953): add the
+# parts in random order, and note how much v rises when this part is added. The mean over all 10!
+# orders is
 #
 #     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
 
@@ -142,10 +142,11 @@ print(f"\nv(all) - v(none) = {v[-1] - v[0]:.2f}")
 pictures.heatmap(shapley, rows=tasks, columns=parts, title="Shapley values")
 
 # %% [markdown]
-# With the settings above, 6.33 is to be shared. "Alone" adds up to -0.47, since the parts only work
-# together. "Lost without it" adds up to 17.72, since it counts twice what two parts do together.
-# Shapley values add up to 6.33, exactly and for every v: 2.14 for MLP 0, 1.91 for head 1.2, 1.24
-# for MLP 1, 0.86 for head 0.2, and next to nothing for the other six.
+# With the settings above, the whole effect to be shared is v(all) - v(none) = 6.33. The column
+# "alone" adds up to -0.47, since the parts only work together. The column "lost without it" adds up
+# to 17.72, since it counts twice what two parts do together. Shapley values add up to 6.33, exactly
+# and for every v: 2.14 for MLP 0, 1.91 for head 1.2, 1.24 for MLP 1, 0.86 for head 0.2, and next to
+# nothing for the other six parts.
 
 # %% [markdown]
 # ## 18.3 Together
@@ -170,9 +171,10 @@ for i, j in (*pairs[:4], *pairs[-2:]):
 pictures.heatmap(interactions, rows=parts, columns=parts)
 
 # %% [markdown]
-# With the settings above, MLP 0, head 1.2 and MLP 1 need each other: 2.17, 2.01, 1.87 for their
-# pairs. [Chapter 14](14_what_if.py) saw part of it: head 1.2 moves the animal to "it", and MLP 1
-# makes its sound more probable. Heads 0.2 and 0.3 have -0.75: each can partly replace the other.
+# With the settings above, MLP 0, head 1.2 and MLP 1 need each other: their three pairs have
+# interactions of 2.17, 2.01 and 1.87. [Chapter 14](14_what_if.py) saw part of this: head 1.2 moves
+# the animal to "it", and MLP 1 makes the animal's sound more probable. The pair of heads 0.2 and
+# 0.3 has -0.75: each can partly replace the other.
 
 # %% [markdown]
 # ## 18.4 The smallest circuits
@@ -202,18 +204,18 @@ for task in tasks:
 
 # %% [markdown]
 # With the settings above, `pronoun` needs four parts, and no other four work. `weather` needs nine
-# of ten: not everything has a small circuit. In `mood` three circuits of six parts are equally
-# good, so "the" circuit doesn't exist. In `family` five parts have 1.52: the rest of the model
-# works against them.
+# of ten: not everything has a small circuit. In `mood` three circuits of six parts reach 0.9, so
+# "the" circuit doesn't exist. In `family` five parts have a faithfulness of 1.52: the rest of the
+# model works against them.
 
 # %% [markdown]
 # ## 18.5 Methods against the truth
 #
 # Now let other methods rank the ten parts: patching, its estimate by gradients (attribution
-# patching), and the sum of a part's [edges by EAP and EAP-IG](later/edges.py). Each compares two
-# sentences, in which different words are right. Their scores come with the table. How well does
-# their ranking agree with that of the Shapley values? Spearman's correlation is 1 for the same
-# order, 0 on average by chance.
+# patching), and the sum of a part's [edges by EAP and EAP-IG](later/edges.py). Each method compares
+# two sentences in which different words are right. The methods' scores are stored with the table.
+# How well does a method's ranking agree with that of the Shapley values? Spearman's correlation is
+# 1 for the same order, 0 on average by chance.
 
 # %%
 METHODS = ["patching", "attribution patching", "EAP", "EAP-IG", "removal"]
@@ -246,16 +248,18 @@ print(attnlab.table(with_patching[:, None], rows=METHODS, columns=["mean"], deci
 pictures.heatmap(correlations, rows=METHODS, columns=tasks)
 
 # %% [markdown]
-# With the settings above, the four agree with each other (at least 0.939 with patching) and not
-# with the truth (0.57 or 0.58). Integrated gradients, made to be more exact than gradients, are not
-# better here. Removing one part at a time, which is ten runs, has 0.91: it asks the same question
-# as the table. **That four methods agree doesn't make them right**: they may share a blind spot.
+# With the settings above, the four methods agree with each other: their correlations with patching
+# are 0.939 or more. They don't agree with the truth: their correlations with the Shapley values are
+# 0.57 or 0.58. Integrated gradients, made to be more exact than gradients, are not better here.
+# Removing one part at a time takes ten runs and has a correlation of 0.91: it asks the same
+# question as the table. **That four methods agree doesn't make them right**: they may share a blind
+# spot.
 
 # %% [markdown]
 # ## 18.6 Two questions
 #
-# What do they miss? For a part and each task, compare its effect when patched with what is lost
-# without it and with its Shapley value, all as differences of logits.
+# What do these methods miss? Take one part. For each task, compare three differences of logits: the
+# effect of patching the part, what is lost without it, and its Shapley value.
 
 # %%
 part = parts.index(WATCHED)
@@ -266,20 +270,22 @@ names = ["patching", "lost without it", "Shapley value"]
 print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 
 # %% [markdown]
-# With the settings above, patching head 0.2 changes nothing, 0.07 at most. Without it up to 9.74 is
-# lost, and in `family` its Shapley value is the highest of all parts. Both are true. In chapter 14
-# this head wrote the same for several texts, and later parts relied on it. The same happens here:
-# what it writes in the two sentences of a pair differs by at most 8 % of its largest number, so
-# patching replaces it with nearly the same vector.
+# With the settings above, patching head 0.2 changes next to nothing, 0.07 at most. Without this
+# head up to 9.74 is lost, and in `family` its Shapley value is the highest of all parts. Both
+# results are true. In chapter 14 this head wrote the same for several texts, and later parts relied
+# on it. The same happens here: what the head writes in the two sentences of a pair differs by at
+# most 8 % of its largest number, so patching replaces it with nearly the same vector.
 #
 # **Patching asks what carries the difference between two texts. Ablation asks what is needed.** A
 # low correlation doesn't show that patching answers its question wrongly. It shows what goes wrong
-# if its answer is taken for an answer to the other question.
+# if the answer of patching is taken for an answer to the other question.
 #
-# The same holds for a **score**. [Chapter 14](14_what_if.py) splits it into parts. For each part of
-# layer 0, here is its share in that sum, and what share of the score is lost if it is ablated; how
-# much of the difference between the two sentences of a pair goes from it straight to the head's
-# keys (path patching); and, from the table, how much the part and the head need each other.
+# The same holds for a **score**. [Chapter 14](14_what_if.py) splits a score into parts. The next
+# table has four columns for each part of layer 0. The first is the part's share in that sum. The
+# second is the share of the score that is lost if the part is ablated. The third says how much of
+# the difference between the two sentences of a pair goes from the part straight to the head's keys
+# (path patching). The fourth is the interaction from 18.3: how much the part and the head need each
+# other.
 
 # %%
 reader = f"blocks.1.attention.heads.{READER[-1]}"
@@ -318,18 +324,20 @@ names = ["in the sum", "lost without it", "path to keys", "interaction"]
 print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 
 # %% [markdown]
-# With the settings above, all four put MLP 0 first, and heads 0.0 and 0.1 have 0.14 at most. They
-# disagree on head 0.2: 0.03 of the sum and nothing of what the path carries, yet 0.67 of the score
-# is lost without it, and the table says that it and head 1.2 need each other (1.28). MLP 0 reads
-# what head 0.2 writes: if only this path is cut, 0.65 is lost. So the sum and the path say what
-# reaches the head directly; an ablation and the table, what it depends on.
+# With the settings above, all four columns put MLP 0 first, and heads 0.0 and 0.1 have 0.14 at
+# most. The columns disagree on head 0.2. It has 0.03 of the sum, and nothing of what the path
+# carries. Yet 0.67 of the score is lost without it, and its interaction with head 1.2 is 1.28. The
+# reason is that MLP 0 reads what head 0.2 writes: if only this path is cut, 0.65 is lost. So the
+# sum and the path say what reaches head 1.2 directly. The ablation and the interaction say what
+# head 1.2 depends on.
 
 # %% [markdown]
 # ## 18.7 Whose truth?
 #
 # The table is complete, but it too answers only one question: what follows if ablated parts write
-# their means. What if they write 0 instead? Here are both Shapley values of the two MLPs, and the
-# correlation of the ten parts' values.
+# their means. What if they write 0 instead? Here are the Shapley values of the two MLPs, once with
+# means and once with 0. The last column is the correlation between the ten parts' values by mean
+# and by 0.
 
 # %%
 both = map(shapley_by_task, ABLATIONS)
@@ -344,11 +352,13 @@ names = ["MLP 0, mean", "MLP 1, mean", "MLP 0, zero", "MLP 1, zero", "correlatio
 print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 
 # %% [markdown]
-# In seven tasks the order hardly depends on that choice, with correlations of 0.87 to 0.98; in
-# `colours` it is 0.64. Individual values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
+# In seven tasks the order of the parts hardly depends on that choice, with correlations of 0.87 to
+# 0.98; in `colours` the correlation is 0.64. Individual values differ more: in `weather` MLP 1 is
+# worth 0.40 by mean and 2.27 by 0.
 #
 # `attnlab.patch` asks one of the table's questions of any texts: what is lost without each head?
-# Here are the pairs of `TASK`. The means are `attnlab.averages` over all 48 sentences.
+# Here it asks this of the sentences of `TASK`. The means are `attnlab.averages` over all 48
+# sentences.
 
 # %%
 averages = attnlab.averages(pocket, [each.clean for each in truth.sentences])
@@ -366,71 +376,75 @@ heads = [name for name in parts if name[0].isdigit()]
 print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decimals=2))
 
 # %% [markdown]
-# With the settings above, head 1.2 is needed with either ablation: 5.47 and 5.59 are lost. Head 0.2
-# costs 1.11 and 2.82: later parts rely on what it always writes, which the mean leaves in place and
-# the 0 takes away. With 0, these are the table's own numbers.
+# With the settings above, both ablations show that head 1.2 is needed: without it 5.47 and 5.59 are
+# lost. Without head 0.2, 1.11 and 2.82 are lost. Later parts rely on what head 0.2 always writes;
+# the mean leaves that in place, and the 0 takes it away. The losses in the column `zero` are also
+# in the table of subsets that was computed with 0.
 #
-# **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
-# kinds from a small grammar, six of each: the standard errors are in
-# `attnlab/pocket/TRUTH_CARD.md`. And the model was never trained without any of its parts, whatever
-# is put in their place.
+# **What the truth can't tell.** The parts are whole heads and whole MLPs. The sentences are of
+# eight kinds from a small grammar, six sentences of each kind; the standard errors are in
+# `attnlab/pocket/TRUTH_CARD.md`. And no part was missing when the model was trained. So a model
+# without a part is in a state that training never saw, whatever replaces the part.
 
 # %% [markdown]
 # ## 18.8 Predict, change, see
 #
-# **Exercise 1 (basic).** `TASK = "recital"`: random words are said twice, and the model is to
-# continue the second time. Which two heads have the largest Shapley values, and how much does each
-# do alone?
+# **Exercise 1 (basic).** `TASK = "recital"`: random words are said twice, and the model has to
+# continue the second round. Which two heads have the largest Shapley values, and how much does each
+# of them do alone?
 #
 # <details><summary>Answer</summary>
 #
-# Head 0.1, the previous-token head, with 4.02, and head 0.2 with 2.08, before the induction heads
-# 1.2 and 1.3 with 1.79 and 1.50. Alone they do nothing: 0.01 and 0.02. An induction head finds only
-# what a previous-token head has marked.
+# Head 0.1, the previous-token head, with 4.02, and head 0.2 with 2.08. The induction heads 1.2 and
+# 1.3 follow with 1.79 and 1.50. Alone, heads 0.1 and 0.2 do next to nothing: 0.01 and 0.02. An
+# induction head finds only what a previous-token head has marked.
 #
 # </details>
 #
-# **Exercise 2 (medium).** `WATCHED = "0.1"`. In one task patching says 0.07 and the Shapley value
-# is 4.02. Which task, and why?
+# **Exercise 2 (medium).** `WATCHED = "0.1"`. In one task patching says 0.07 for this head, and its
+# Shapley value is 4.02. Which task is that, and why do the two numbers differ?
 #
 # <details><summary>Answer</summary>
 #
-# `recital`. The two texts of a pair differ in the third word. The induction heads find it by what
-# this head wrote there, the word before it, which is the same in both. In `colours`, where patching
-# says 11.24, its Shapley value is 1.07.
+# In `recital`. The two texts of a pair differ in the third word. The induction heads find the third
+# word because head 0.1 wrote into its position which word comes before it. The word before it is
+# the same in both texts, so patching changes next to nothing. In `colours`, patching says 11.24,
+# and the head's Shapley value is 1.07.
 #
 # </details>
 #
-# **Exercise 3 (medium).** `FAITHFUL = 0.5`. How many parts will half of the effect need, in
-# `pronoun`, and in `weather`?
+# **Exercise 3 (medium).** `FAITHFUL = 0.5`. How many parts will be needed for half of the effect in
+# `pronoun`, and how many in `weather`?
 #
 # <details><summary>Answer</summary>
 #
-# Still 4 in `pronoun`: no three parts have half of the effect. In `weather` 5 instead of 9: half
-# needs few parts, the rest is spread over all of them.
+# `pronoun` still needs 4 parts: no three parts have half of the effect. `weather` needs 5 parts
+# instead of 9: a few parts have half of the effect, and the rest of it is spread over all parts.
 #
 # </details>
 #
-# **Exercise 4 (hard).** `TASK = "gift"`, `WATCHED = "1.2"`. Its Shapley value is below 0. Where
-# does this head attend in `pocket.trace(sentence.clean)`, and in `sentence.corrupted`? Why does
-# patching say almost nothing?
+# **Exercise 4 (hard).** `TASK = "gift"`, `WATCHED = "1.2"`. The Shapley value of head 1.2 is
+# negative. Where does this head attend in `pocket.trace(sentence.clean)`, and where in
+# `sentence.corrupted`? Why does patching say almost nothing?
 #
 # <details><summary>Answer</summary>
 #
-# -2.35, and -0.01 by patching. In both sentences the last token attends to the first name, and the
-# head makes that name more probable: wrong in one, right in the other, and the same when patched.
-# The best subset leaves it out and has 18.55, all parts have 10.57.
+# The Shapley value is -2.35, and patching says -0.01. In both sentences the last token attends to
+# the first name, and the head makes that name more probable. The first name is the wrong answer in
+# one sentence and the right one in the other. Patching changes next to nothing, since the head does
+# the same in both. The best subset leaves head 1.2 out and has 18.55; all parts together have
+# 10.57.
 #
 # </details>
 
 # %% [markdown]
 # ## 18.9 Write your own
 #
-# The table is made of one step: attention in which some heads write their means.
+# The table is computed with one step: attention in which some heads write their means.
 #
 # **Task 1 (medium).** `context` is what each head writes, (H, T, Dh); `is_kept` (H,) says which
-# heads are kept, `replacement` (H, 1, Dh) has the means. Return the new `context`, and the layer's
-# `output`.
+# heads are kept, and `replacement` (H, 1, Dh) has the means. Return the new `context` and the
+# layer's `output`.
 
 
 # %%

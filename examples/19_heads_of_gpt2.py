@@ -8,9 +8,9 @@
 # [Chapter 7](07_heads_that_learned.py) looked at a small model. GPT-2's parameters are 550 MB, but
 # here is what they make of two sentences: 288 matrices of attention weights, from the examples of
 # [Transformer Explainer](https://github.com/poloclub/transformer-explainer), a page that shows
-# GPT-2 in a browser (MIT licence). They are in attnlab, 29 kB, so everything here works without a
-# network. We measure them, compare with what papers say about these heads, and then look for
-# such heads in the two models that come with attnlab.
+# GPT-2 in a browser (MIT licence). The matrices are in attnlab and take 29 kB, so everything here
+# works without a network. We measure them and compare them with what papers say about these heads.
+# Then we look for such heads in the two models that come with attnlab.
 #
 # * **Objective**: Measure what the heads of a real model attend to, and say which claims about
 #   them two sentences can support.
@@ -64,10 +64,10 @@ for n, weights in enumerate(gpt2):
     print(f"{patterns[f'prompt_{n}']:<45}{weights.shape}")
 
 # %% [markdown]
-# To draw them, put them into a model. It has GPT-2's 12 layers of 12 heads and random parameters;
-# an edit replaces the weights of every layer. The weights that views show are GPT-2's. Next words
-# mean nothing, since all else is random: the views say "edited".
-# (`attnlab.page(traces[1]).save("gpt2.html")` writes the page.)
+# To draw these matrices, put them into a model. The model has GPT-2's 12 layers of 12 heads and
+# random parameters, and an edit replaces the weights of every layer. So the weights that the views
+# show are GPT-2's. The next words mean nothing, since everything else is random: the views say
+# "edited". (`attnlab.page(traces[1]).save("gpt2.html")` writes the page.)
 
 # %%
 vocabulary = dict(attnlab.Tokenizer.byte_level().settings["model"]["vocab"])
@@ -88,17 +88,17 @@ for pieces, weights in zip(PIECES, gpt2, strict=True):
 traces[SHOWN].plot()
 
 # %% [markdown]
-# Look before you read on. What do most of these 144 small maps have in common? Which differ?
+# Look before you read on. What do most of these 144 small maps have in common? Which maps differ?
 
 # %% [markdown]
 # ## 19.2 Where attention rests
 #
-# Most have a dark first column: every token gives most of its attention to the first token. A row
-# of weights must sum to 1, even if a head finds nothing to fetch, and the first token is where
-# GPT-2 puts what it doesn't need: it is an **attention sink**. attnlab says that a token **rests**
-# in a head if it gives the first token at least 0.9 (`attnlab/support/sink.py`). Here is the mean
-# weight on the first token, layer by layer, and how many tokens rest. (The first token itself is
-# left out: it has nowhere else to look.)
+# Most maps have a dark first column: every token gives most of its attention to the first token. A
+# row of weights must sum to 1, even if a head finds nothing to fetch, and the first token is where
+# GPT-2 puts the weight that it doesn't need: it is an **attention sink**. attnlab says that a token
+# **rests** in a head if it gives the first token at least 0.9 of its attention
+# (`attnlab/support/sink.py`). Here is the mean weight on the first token, layer by layer, and the
+# share of tokens that rest. (The first token itself is left out: it has nowhere else to look.)
 
 
 # %%
@@ -125,13 +125,14 @@ pictures.curves(
 )
 
 # %% [markdown]
-# In layer 0 a third of the attention goes there, hardly more than if all tokens got the same. It
-# rises to nine tenths in layer 10, with a dip in layer 8, and falls in layer 11, the last. That the
-# two curves agree says more than either: the words are different, the habit is the same. Over all
-# layers, the first token gets 0.73 and 0.71 of the attention. So a map of GPT-2's heads shows
-# little else, unless it leaves the first token out.
+# In layer 0 a third of the attention goes to the first token, hardly more than if all tokens got
+# the same. This share rises to nine tenths in layer 10, with a dip in layer 8, and falls in layer
+# 11, the last. That the two prompts' curves agree says more than either curve: the words are
+# different, the habit is the same. Over all layers, the first token gets 0.73 of the attention in
+# one prompt and 0.71 in the other. So a map of GPT-2's heads shows little else, unless it leaves
+# the first token out.
 #
-# Three heads do the opposite. They give the first token nothing, in both sentences:
+# Three heads do the opposite. They give the first token next to nothing, in both sentences:
 
 # %%
 on_first = np.array([first(weights).mean(axis=-1) for weights in gpt2])  # (2, L, H)
@@ -143,19 +144,20 @@ names = ["{}.{}".format(*head) for head in never]
 print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 
 # %% [markdown]
-# (0.1 stands for layer 0, head 1, as in papers.) Head 0.1 attends to the token itself, see 19.5;
-# 1.10 gives some to every token but the first, from 0.11 to 0.24; 11.8 prefers the last few. So the
-# model can tell which token is the first, and a head can use that either way.
+# (0.1 stands for layer 0, head 1, as in papers.) Head 0.1 attends to the token itself, see 19.5.
+# Head 1.10 gives some attention to every token but the first, from 0.11 to 0.24. Head 11.8 prefers
+# the last few tokens. So the model can tell which token is the first, and a head can use that to
+# attend to the first token or to avoid it.
 
 # %% [markdown]
 # ## 19.3 Why the first token?
 #
 # The first token's row in every map is 1, 0, 0, ...: it sees only itself. So its vector is the same
-# whatever follows, in every layer: a fixed place, which all later tokens can see. That much the
-# matrices show. They don't contain vectors; but `english`, the model in attnlab that reads simple
-# English, rests too. Take sentences that it wasn't trained on, the first seven tokens of each. How
-# long is the first token's vector in the residual stream, and how long are its values times `W_O`,
-# which are what a head adds where it attends to that token?
+# whatever follows, in every layer: a fixed place, which all later tokens can see. The matrices show
+# that much. They don't contain vectors. But the heads of `english`, the model in attnlab that reads
+# simple English, rest too. Take the first seven tokens of sentences that `english` wasn't trained
+# on. How long is the first token's vector in the residual stream, and how long are its values times
+# `W_O`, which are what a head adds where it attends to that token?
 
 # %%
 sentences = (BUILT_IN["english"].directory / "held_out.txt").read_text("utf-8").splitlines()
@@ -193,18 +195,19 @@ print(attnlab.table(by_layer, rows=layer_names, columns=columns, decimals=2))
 
 # %% [markdown]
 # The first token's vector is the longest, and in the last layer two and a half times as long as the
-# others. LayerNorm takes the length away before a head sees it; what the length shows is that the
-# blocks before wrote much into this vector, and so marked it. And its values become the shorter
-# ones: in layer 3, attending to the first token adds half of what attending to another token adds.
-# **Who rests there adds little.** In layer 0, where no block has written yet, its values are the
-# longer ones. (Sun and others, 2024, "Massive Activations in Large Language Models", found very
-# long vectors at such tokens in large models.)
+# others. LayerNorm takes the length away before a head sees the vector. What the length shows is
+# that the blocks before wrote much into this vector, and so marked it. And the first token's values
+# become shorter than the other tokens' values: in layer 3, attending to the first token adds half
+# of what attending to another token adds. **A head that rests adds little.** In layer 0, where no
+# block has written yet, the first token's values are longer than the others. (Sun and others, 2024,
+# "Massive Activations in Large Language Models", found very long vectors at such tokens in large
+# models.)
 
 # %% [markdown]
 # ## 19.4 The token before
 #
-# Back to GPT-2. How much goes to the previous token? The second token is left out here, since its
-# previous token is the first, and a head that rests would seem to look back.
+# Back to GPT-2. How much attention goes to the previous token? The second token is left out here,
+# since its previous token is the first, and a head that rests would seem to look back.
 
 
 # %%
@@ -239,9 +242,9 @@ traces[SHOWN].head(4, 11)
 
 # %% [markdown]
 # One head does nothing else: in 4.11 every token gives the one before it more than 0.99, whatever
-# the words. The next one, 2.2, gives it half; 3.2 gives it 0.50 and 0.41, 3.7 0.47 and 0.35. In
-# layers 5 to 10 no head gives it more than 0.36. A **previous-token head** this clear is rare: one
-# of 144.
+# the words. Head 2.2 comes next and gives the previous token half of its attention. Head 3.2 gives
+# it 0.50 in one prompt and 0.41 in the other, head 3.7 0.47 and 0.35. In layers 5 to 10 no head
+# gives it more than 0.36. A **previous-token head** as clear as 4.11 is rare: one of 144.
 
 # %% [markdown]
 # ## 19.5 The same token
@@ -257,17 +260,18 @@ print(ranking(on_itself))
 traces[SHOWN].head(0, 5)
 
 # %% [markdown]
-# Head 0.1 gives 1.00 and 0.97. Does it look for the same token, or for the same position? Without a
-# token that occurs twice, this can't be told. The next head, 0.5, lets us guess: in prompt 1 `Ġa`
-# gives 0.37 to `Ġthe`, the other article, five positions before, and next to nothing to the words
-# between. That head compares words, not positions.
+# Head 0.1 gives 1.00 and 0.97 to the token itself. Does it look for the same token, or for the same
+# position? Without a token that occurs twice, this can't be told. The next head, 0.5, lets us
+# guess: in prompt 1 `Ġa` gives 0.37 to `Ġthe`, the other article, five positions before, and next
+# to nothing to the words between. So head 0.5 compares words, not positions.
 
 # %% [markdown]
 # ## 19.6 What papers say of these heads
 #
 # Wang and others (2022, "Interpretability in the Wild") looked for the heads that complete "When
-# Mary and John went to the store, John gave a drink to", and named each by its job. Here are the
-# jobs that can be compared, in the two prompts together, beside the mean of each head's layer.
+# Mary and John went to the store, John gave a drink to", and named each head by its job. Here are
+# the jobs that can be compared, measured over the two prompts together, beside the mean of each
+# head's layer.
 
 # %%
 JOBS = {
@@ -293,7 +297,8 @@ print(
 )
 
 # %% [markdown]
-# * **Previous token**: holds for 4.11. Head 2.2 gives it about half, the second most of all heads.
+# * **Previous token**: the claim holds for 4.11. Head 2.2 gives the previous token about half, the
+#   second most of all heads.
 # * **Duplicate token**, an earlier copy of the token: there is none here, so the claim can't be
 #   tested. 0.1 attends to the token itself, 3.0 rests, and 0.10 does some of both.
 # * **Induction**: nothing repeats, so there is nothing to find, and all four heads give the first
@@ -301,8 +306,8 @@ print(
 # * **Name mover**: there are no names. These heads rest too.
 #
 # Does a head that rests wake up when there is something to find? GPT-2's matrices can't be asked
-# again, `english` can. Its model card says that 3.1 is its induction head. Here is a sentence, and
-# the same sentence again.
+# again, but `english` can. Its model card says that 3.1 is its induction head. Here is a sentence,
+# and the same sentence again.
 
 # %%
 again = english.trace(f"{ROUND} {AGAIN}")
@@ -318,23 +323,23 @@ print(f"             on what came next  {found:.2f}")
 again.head(3, 1).plot()
 
 # %% [markdown]
-# With the sentence above, most of its attention rests on the first token the first time. The second
-# time that token gets much less, and the token after the earlier copy gets the most. **A head that
-# rests isn't idle by nature: it waits for what it looks for.** So from two prompts nobody can say
-# what a resting head is for.
+# While head 3.1 reads the sentence above for the first time, most of its attention rests on the
+# first token. The second time that token gets much less, and the token after the earlier copy gets
+# the most. **A head that rests isn't idle by nature: it waits for what it looks for.** So from two
+# prompts nobody can say what a resting head is for.
 #
-# Other claims these 288 matrices can't test at all: heads for punctuation, pronouns or parts of
-# speech (Vig and Belinkov, 2019: the prompts have no punctuation, one pronoun, one word of most
-# kinds); that deeper layers look further back (the same paper: here nothing is further than six
-# tokens away). One more claim of that paper holds: attention rests on the first token, and more so
-# in deeper layers.
+# These 288 matrices can't test other claims at all. One is that there are heads for punctuation,
+# pronouns or parts of speech (Vig and Belinkov, 2019): the prompts have no punctuation, one
+# pronoun, and one word of most kinds. Another is that deeper layers look further back (the same
+# paper): here nothing is further than six tokens away. One more claim of that paper holds:
+# attention rests on the first token, and more so in deeper layers.
 
 # %% [markdown]
 # ## 19.7 The two models in attnlab
 #
 # Here are the same measures of `english` and of the pocket model. `english` has a token for each
-# word of prompt 1, so it can read the same sentence; the pocket model knows only its grammar, so it
-# gets sentences of that, cut to seven tokens too.
+# word of prompt 1, so it can read the same sentence. The pocket model knows only its grammar, so it
+# gets sentences of that grammar, cut to seven tokens too.
 
 
 # %%
@@ -373,63 +378,65 @@ print(align([list(line) for line in zip(*columns_of, strict=True)], left=(0,)))
 print(f"\nAll tokens alike: {evenly[1]:.2f} for the first, {even_third[1]:.2f} for the others")
 
 # %% [markdown]
-# * **A previous-token head**: all three have one. Induction needs it
-#   ([chapter 12](12_watching_a_head_form.py)), and it needs to know no words.
-# * **Resting**: `english` does some of it, in the last of its four layers more than in the first;
-#   GPT-2 begins with 0.34 and takes ten layers to reach 0.91. In the pocket model it is the other
-#   way round: 0.26 in its last layer, less than if all tokens were alike. In its sentences each of
-#   the eight heads has something to find. The one that attends to the first token most, 0.2, looks
-#   for where the current part of the text starts ([chapter 16](16_one_head_over_ten_thousand.py),
-#   exercise 1).
-# * **The token itself**: no head of `english` does what 0.1 does in GPT-2.
+# * **A previous-token head**: all three models have one. Induction needs such a head ([chapter
+#   12](12_watching_a_head_form.py)), and such a head needs to know no words.
+# * **Resting**: `english` rests a little, in the last of its four layers more than in the first.
+#   GPT-2 begins with 0.34 on the first token and takes ten layers to reach 0.91. In the pocket
+#   model it is the other way round: its last layer has 0.26 on the first token, less than if all
+#   tokens were alike. In the pocket model's sentences each of its eight heads has something to
+#   find. The head that attends to the first token most, 0.2, looks for where the current part of
+#   the text starts ([chapter 16](16_one_head_over_ten_thousand.py), exercise 1).
+# * **The token itself**: no head of `english` does what head 0.1 does in GPT-2.
 #
-# Why this difference? No special token marks the start for any of the three. The texts that the
-# pocket model was trained on began anywhere, those of `english` where a sentence begins, with a
-# token that has no space before it; and GPT-2 is deeper, wider and read far more. Any of these may
-# matter, and three models can't tell which.
+# Why do the models differ? No special token marks the start for any of the three. The texts that
+# the pocket model was trained on began anywhere. Those of `english` began where a sentence begins,
+# with a token that has no space before it. GPT-2 is deeper and wider than both, and read far more.
+# Any of these differences may matter, and three models can't tell which.
 
 # %% [markdown]
 # ## 19.8 Predict, change, see
 #
 # Predict what will happen, then change the chapter and run it again.
 #
-# **Exercise 1 (basic).** `attnlab.jobs(traces[1])` counts all tokens but the first. Head 5.1 rests
-# with all of them. Which number will its column `previous` have?
+# **Exercise 1 (basic).** `attnlab.jobs(traces[1])` counts all tokens but the first. In head 5.1 all
+# of them rest. What will the column `previous` say for this head?
 #
 # <details><summary>Answer</summary>
 #
-# 0.17, one sixth: of six tokens one, the second, has the first token before it, and rests there. If
-# all tokens got the same, it would be 0.27. This is why 19.4 begins with the third token.
+# 0.17. Each token rests, so it attends to the first token. For the second token, the first token is
+# also the previous one. The second token is one of six tokens that are counted, so the mean is one
+# sixth. A head with equal weights on all visible tokens would have 0.27. This is why 19.4 begins
+# with the third token.
 #
 # </details>
 #
-# **Exercise 2 (medium).** `RESTS_FROM = 0.5`: a token rests if most of its attention is on the
-# first. What share of tokens will rest in layers 0 and 10 of prompt 1?
+# **Exercise 2 (medium).** `RESTS_FROM = 0.5`: a token rests if at least half of its attention is on
+# the first. What share of tokens will rest in layers 0 and 10 of prompt 1?
 #
 # <details><summary>Answer</summary>
 #
-# 0.26 instead of 0.07 in layer 0, 0.99 instead of 0.75 in layer 10. Where the line is drawn matters
-# a lot, so whoever says "rests" has to say from where on.
+# In layer 0 it is 0.26 instead of 0.07, and in layer 10 it is 0.99 instead of 0.75. Where the line
+# is drawn matters a lot, so whoever says "rests" has to say how much attention that takes.
 #
 # </details>
 #
 # **Exercise 3 (medium).** Explore: set `AGAIN` to another sentence, such as "They saw a ship in the
-# sky.". How much will head 3.1 give to the first token the second time, and where do other tokens
-# look? See the map.
+# sky.". How much attention will the tokens of this second sentence give to the first token in head
+# 3.1, and where will they look instead? See the map.
 #
 # <details><summary>Answer</summary>
 #
-# Less than in the first sentence, more than when the sentence is repeated. A few tokens repeat here
-# too, and the head looks at what came after them: the second `Ġa` at `Ġcave`, the full stop at
-# `ĠThey`.
+# They give the first token less than the first sentence does, and more than when the sentence is
+# repeated. A few tokens repeat here too, and the head looks at what came after them: the second
+# `Ġa` looks at `Ġcave`, the full stop at `ĠThey`.
 #
 # </details>
 
 # %% [markdown]
-# **Task 1 (medium).** What does a head do apart from resting? Write it: from the `weights` of a
-# head and its values, give each token's weight on the first token to the other tokens, in the
-# proportions that they have, and return `weights` and `context`. The first token can only keep its
-# own.
+# **Task 1 (medium).** What does a head do apart from resting? Write a function that says so, from
+# the `weights` of a head and its values. Take each token's weight on the first token, and give it
+# to the other tokens, in proportion to the weights that they already have. Return the new `weights`
+# and `context`. The first token can only keep its own weight.
 
 
 # %%
@@ -448,11 +455,12 @@ print(checked(restless, my_attention_without_rest, resting_head.weights, resting
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Copy the weights, so that the head's stay as they are, and set column 0 to 0, except in row 0.
+# Copy the weights, so that the head's own weights stay as they are. Then set column 0 of the copy
+# to 0, except in row 0.
 #
 # <details><summary>Hint 2</summary>
 #
-# What is left of each row sums to less than 1. Divide each row by its sum.
+# The weights that are left in each row sum to less than 1. Divide each row by its sum.
 #
 # <details><summary>Hint 3</summary>
 #
@@ -475,8 +483,9 @@ print(checked(restless, my_attention_without_rest, resting_head.weights, resting
 #
 # * Most of GPT-2's attention rests on the first token: a third of it in layer 0, nine tenths in
 #   layer 10.
-# * The first token sees only itself, so nothing after it changes it; where `english` rests, it
-#   adds little.
+# * The first token sees only itself, so nothing after it changes it; where a head of `english`
+#   rests, it adds little.
 # * One head of 144, 4.11, attends to the previous token and nothing else, in both sentences.
 # * A head that rests waits for something: an induction head rests until a text repeats.
-# * Two sentences show habits. For what is rare in them, they show nothing, not its absence.
+# * Two sentences show habits. About what is rare in them, they show nothing, not even that it is
+#   absent from the model.
