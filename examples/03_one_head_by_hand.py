@@ -488,9 +488,9 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # <details><summary>Answer</summary>
 #
 # Scores, weights and context differ. The first mistake is in the scores: they are divided by 2,
-# which is Dk and by chance also √D, so `check` names both. The line should be `Q @ K.T /
-# math.sqrt(K.shape[-1])`. The second mistake is in the weights: with `axis=-2` the softmax runs
-# over the queries, so that columns sum to 1 instead of rows. Remove both `.T`:
+# which is Dk and by chance also √D, so `check` names both. The line should be
+# `Q @ K.T / math.sqrt(K.shape[-1])`. The second mistake is in the weights: with `axis=-2` the
+# softmax runs over the queries, so that columns sum to 1 instead of rows. Remove both `.T`:
 # `attnlab.softmax(scores)`.
 #
 # </details>

@@ -5,8 +5,9 @@
 # > the mask hides later words before softmax, so that every row still sums to 1. Heads become
 # > different because they start from different random numbers.”
 #
-# Six words, three numbers each. We build attention in stages: with nothing to learn, with `W_Q`,
-# `W_K` and `W_V`, then with a mask that hides later words, with dropout, and with two heads.
+# There are six words of three numbers each. We build attention in stages: with nothing to learn,
+# with `W_Q`, `W_K` and `W_V`, then with a mask that hides later words, with dropout, and with two
+# heads.
 #
 # Change any number at the top and run the chapter again: everything is recomputed. The same stages
 # were computed with PyTorch to six decimals; a line at the end of each stage says whether those
@@ -83,10 +84,10 @@ pictures.heatmap(X, rows=words, title="X")
 # %% [markdown]
 # ## 4.1 With nothing to learn
 #
-# How similar are two words? Multiply their rows number by number and add up: for "journey", six dot
-# products. [`softmax`](../attnlab/equations.py) turns them into weights, and with these weights the
-# six rows of `X` are mixed into a new row for "journey". (No division by √Dk yet; that comes in
-# 4.2.)
+# How similar are two words? Multiply their rows number by number and add up the products: for
+# "journey", this gives six dot products. [`softmax`](../attnlab/equations.py) turns them into
+# weights, and with these weights the six rows of `X` are mixed into a new row for "journey". (There
+# is no division by √Dk yet; that comes in 4.2.)
 
 # %%
 journey = min(1, T - 1)  # the second word
@@ -121,13 +122,14 @@ compare("no_weights", scores=raw_scores, weights=weights, context=context)
 # ## 4.2 With W_Q, W_K and W_V
 #
 # No step of 4.1 has anything to learn. Attention lets a word search with one row (its query), be
-# found by another (its key) and pass on a third (its value), each made by its own matrix. The dot
-# products, [`raw_scores`](../attnlab/equations.py), are then divided by the square root of a key's
-# width: by √2, with the matrices here.
+# found by another (its key) and pass on a third (its value), and each of these rows is made by its
+# own matrix. The dot products, [`raw_scores`](../attnlab/equations.py), are then divided by the
+# square root of a key's width: by √2, with the matrices here.
 #
-# The recorded figures have two variants with different matrices: one drawn between 0 and 1, one
-# drawn as PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows how
-# far the second variant's weights are from it: every word gives most to "Your".
+# The recorded figures have two variants with different matrices. In the first variant the matrices
+# are drawn between 0 and 1. In the second they are drawn around 0, as PyTorch's `Linear` does. All
+# weights are near a sixth, so the picture shows how far the second variant's weights are from a
+# sixth: every word gives most to "Your".
 
 
 # %%
@@ -171,13 +173,13 @@ for variant, head in heads.items():
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
 # "journey" with "Your", "journey" and "step". Those are the products of the numbers above,
-# truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
+# truncated to one decimal at the end. Truncating `Q` and `K` first gives different raw scores.
 #
-# In the same way the rows of X are printed as 0.4, 0.1, 0.8 and so on, k(1), k(T), v(1) and v(T)
-# with one decimal, the weights of "journey" on these three words as α = 0.1, 0.2 and 0.1, and its
-# context as z = 0.3 and 0.8: truncated, too. Rounded, 0.89 would be 0.9, and the last weight 0.2.
-# Without the division by √2 these three weights also truncate to 0.1, 0.2 and 0.1, so the printed
-# figures can't tell whether it was done.
+# In the same way the rows of X are printed as 0.4, 0.1, 0.8 and so on, and k(1), k(T), v(1) and
+# v(T) with one decimal. The weights of "journey" on these three words are printed as α = 0.1, 0.2
+# and 0.1, and its context as z = 0.3 and 0.8. These figures are truncated, too. Rounded, 0.89 would
+# be 0.9, and the last weight 0.2. Without the division by √2 these three weights also truncate to
+# 0.1, 0.2 and 0.1, so the printed figures can't tell whether it was done.
 
 
 # %%
@@ -223,9 +225,9 @@ show("Its weights", [*alphas.values()], [*alphas])
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
 #
-# A model that predicts the next word must not see it: it is **autoregressive**. In each row (the
-# word that asks), every column to the right of the diagonal is masked: the **causal mask**. `True`
-# means: may attend.
+# A model that predicts the next word must not see that word: the model is **autoregressive**. In
+# each row (the word that asks), every column to the right of the diagonal is masked: the **causal
+# mask**. `True` means that the word may attend.
 #
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.
@@ -234,12 +236,12 @@ show("Its weights", [*alphas.values()], [*alphas])
 # sees both sides, **bidirectional** (双向), as in BERT, which fills in gaps instead of continuing
 # a text.
 #
-# **The first way:** take the weights above, set the future to 0, and divide each row by what is
-# left, so that it sums to 1 again.
+# **The first way:** take the weights above, set the weights of later words to 0, and divide each
+# row by what is left, so that it sums to 1 again.
 #
-# **The second way:** set the future's *scores* to -inf
-# ([`masked_scores`](../attnlab/equations.py)), so that softmax gives it `e^-inf = 0`, and take the
-# softmax once.
+# **The second way:** set the *scores* of later words to -inf
+# ([`masked_scores`](../attnlab/equations.py)), so that softmax gives them `e^-inf = 0`, and take
+# the softmax once.
 
 # %%
 mask = attnlab.causal_mask(T)
@@ -298,8 +300,8 @@ names = [f"power / {sum_of_all:.5g} / {fraction_seen:.4f}", f"power / {sum_of_se
 show("The two ways", [first, second], names, [*np.array(words)[seen]])
 
 # %% [markdown]
-# So why does everybody use the second way? The first needs some weight to be left. If the future
-# had taken nearly all of the weight, the first way divides 0 by 0.
+# So why does everybody use the second way? The first way needs some weight to be left. If later
+# words had taken nearly all of the weight, the first way would divide 0 by 0.
 #
 # [A head without the causal mask](book/pages/en/guide.md#explore
 # "playground.html#depth=lab&layer=0&head=3&query=2&ablate=mask").
@@ -309,14 +311,15 @@ show("The two ways", [first, second], names, [*np.array(words)[seen]])
 # ## 4.4 Dropout
 #
 # **Dropout** sets each weight to 0 at random, with probability p, while a model is trained, so that
-# it does not rely on a few of them. It does not steer attention to certain words: which weights are
-# dropped is random, and different in every step. The weights that stay are multiplied by 1 / (1 -
-# p). GPT-2 was trained with dropout, p = 0.1, of the weights, of the embedding, and of the outputs
-# of attention and MLP before they are added to the residual stream.
+# the model does not rely on a few of the weights. It does not steer attention to certain words:
+# which weights are dropped is random, and different in every step. The weights that stay are
+# multiplied by 1 / (1 - p). GPT-2 was trained with dropout, p = 0.1. There it was applied to the
+# weights, to the embedding, and to the outputs of attention and MLP before they are added to the
+# residual stream.
 #
-# First with a mask that was recorded for p = 0.5: 0 where a weight is dropped, 2 where it stays.
-# Look at "journey": with the words above both its weights are dropped, and its row is all zeros.
-# Rows no longer sum to 1.
+# First we use a mask that was recorded for p = 0.5: it has 0 where a weight is dropped, and 2 where
+# it stays. Look at "journey": with the words above both its weights are dropped, and its row is all
+# zeros. Rows no longer sum to 1.
 
 # %%
 dropout_mask = np.resize(published["dropout"]["mask"], (T, T))
@@ -338,7 +341,7 @@ pictures.heatmap(dropped, rows=words, columns=words, title="weights after dropou
 compare("dropout", weights=dropped)
 
 # %% [markdown]
-# The library draws its own mask, with the `p` and the `seed` set at the top. The recorded one was
+# The library draws its own mask, with the `p` and the `seed` set at the top. The recorded mask was
 # drawn with PyTorch's seed 123; from that seed NumPy draws different numbers, by the same rule.
 
 # %%
@@ -352,7 +355,7 @@ one_draw.plot()
 # %% [markdown]
 # Why multiply by 1 / (1 - p)? So that the **mean** stays the same. Draw many masks: a fraction p of
 # the draws is 0, the others are larger by that factor, and the mean of all draws is the weight
-# without dropout. Without the factor it would be 1 - p times that weight.
+# without dropout. Without the factor the mean would be 1 - p times that weight.
 
 # %%
 copies = np.broadcast_to(X, (draws, *X.shape))
@@ -376,10 +379,11 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # ## 4.5 Two heads
 #
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
-# its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
-# two columns from head 0, two from head 1. The picture compares them with a single head of width D:
-# its three maps are D × D, and each of H heads has maps of D × D/H. Both have equally many numbers,
-# but with H heads a word has H rows of weights.
+# its own matrices; here there are two heads. Their contexts are concatenated,
+# [`concat`](../attnlab/equations.py): two columns from head 0, two from head 1. The picture
+# compares H heads with a single head of width D. The single head's three maps are D × D; each of
+# the H heads has maps of D × D/H. Both have equally many numbers, but with H heads a word has H
+# rows of weights.
 #
 # <!-- drawing: heads -->
 #
@@ -413,15 +417,15 @@ pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
 #
 # Nobody programs what a head looks for. Its matrices start as random numbers, and training, by
 # **gradient descent**, moves each number a little at a time against its **gradient** (how much the
-# error grows with that number). So what if two heads start with the same numbers, rows of `W_O`
-# included? They have the same gradients, take the same steps, and stay identical.
+# error grows with that number). So what if two heads start with the same numbers, in their rows of
+# `W_O` too? They have the same gradients, take the same steps, and stay identical.
 #
-# Let's see. The task: each word has to output the row of the word before it (the first word outputs
-# its row). One pair of heads starts differently, one pair identically; both train for the same
-# number of steps. The loss is the mean square of the error; the picture shows its root. You need
-# not follow every line of `train`: each step computes the layer, its error and the gradients
-# (**backpropagation**), and the optimizer AdamW, which decides how large a step is, updates the
-# matrices.
+# Here is a test. The task: each word has to output the row of the word before it (the first word
+# outputs its own row). One pair of heads starts differently, and one pair starts identically; both
+# pairs train for the same number of steps. The loss is the mean square of the error; the picture
+# shows its root. You need not follow every line of `train`: each step computes the layer, its error
+# and the gradients (**backpropagation**), and the optimizer AdamW, which decides how large a step
+# is, updates the matrices.
 #
 # The gradients go back from the error, one step of the layer at a time. For a product `Y = X W`,
 # two rules are enough: `d_W = Xᵀ d_Y` and `d_X = d_Y Wᵀ`. `linear_gradient` applies both to `W_O`;
@@ -493,7 +497,7 @@ different
 # ### A class to keep
 #
 # Here is what 4.2 to 4.5 build, in one class for your own code. [In
-# PyTorch](book/pages/en/articles.md#in-pytorch) it is as short.
+# PyTorch](book/pages/en/articles.md#in-pytorch) such a class is as short.
 
 
 # %%
@@ -523,8 +527,8 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 #
 # <details><summary>Answer</summary>
 #
-# No. It sees only itself, and the weights of a row sum to 1. So its context is its own value,
-# -0.0872 and 0.0286, whatever the scores are.
+# No. The first word sees only itself, and the weights of a row sum to 1. So its context is its own
+# value, -0.0872 and 0.0286, whatever the scores are.
 #
 # </details>
 #
@@ -533,7 +537,8 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 #
 # <details><summary>Answer</summary>
 #
-# The last: "step" has no word after it, so nothing is masked. It begins with 0.1935 both times.
+# The last row is: "step" has no word after it, so nothing is masked. The row begins with 0.1935
+# both times.
 #
 # </details>
 #
@@ -553,8 +558,8 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 #
 # <details><summary>Answer</summary>
 #
-# 1 / 0.8 = 1.25, and a weight stays in four draws of five. The mean does not change: that is what
-# the factor is for.
+# The factor is 1 / 0.8 = 1.25, and a weight stays in four draws of five. The mean does not change:
+# that is what the factor is for.
 #
 # </details>
 #
@@ -571,7 +576,7 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 
 # %% [markdown]
 # **Task 1 (basic).** Write the head of 4.3 yourself, with the mask. Return `scores`,
-# `masked_scores`, `weights` and `context`. The check names what differs first.
+# `masked_scores`, `weights` and `context`. The check names the step that differs first.
 
 
 # %%

@@ -40,11 +40,11 @@ queries, choices = 5_000, 10
 # %% [markdown]
 # ## 5.1 Dice
 #
-# How far is a sum of dice from its mean? The **variance** is the mean square of that distance, the
-# **spread** (standard deviation) its square root. One die has variance 35/12 = 2.9167. Dice are
-# independent: a high one does not make the next one high, and often offsets a low one. So the
-# variances add up: n dice have n times the variance, and only √n times the spread. Four times as
-# many dice spread twice as far, not four times.
+# How far is a sum of dice from its mean? The **variance** is the mean square of that distance, and
+# the **spread** (standard deviation) is the root of the variance. One die has variance 35/12 =
+# 2.9167. Dice are independent: a high one does not make the next one high, and often offsets a low
+# one. So the variances add up: n dice have n times the variance of one die, and only √n times its
+# spread. Four times as many dice spread twice as far, not four times as far.
 
 # %%
 throws = {}
@@ -74,9 +74,9 @@ pictures.curves(probabilities, x=distances, x_name="distance from the mean", y_n
 # ## 5.2 A dot product of d numbers is like a sum of d dice
 #
 # Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
-# variance 1. One product of two such numbers acts like a die of variance 1. q·k is the sum of d of
-# them, so its variance is d: about 5 for d = 5, about 100 for d = 100. (The spread grows with √d,
-# not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+# variance 1. One product of two such numbers acts like a die of variance 1. q·k is the sum of d
+# such products, so its variance is d: about 5 for d = 5, about 100 for d = 100. (The spread grows
+# with √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
 
 # %%
 spread = []
@@ -99,10 +99,10 @@ print(
 # %% [markdown]
 # ## 5.3 Softmax gets sharper as its input grows
 #
-# Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
-# what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays the
-# same, the weights do not: with the scores above, one key takes 80 %, and two keep 0.3 % each.
-# Times 64, it is sharper still.
+# Here are five scores, and the same five scores times 8. Why 8? A head of GPT-2 has d = 64, and √64
+# is 8, so this is what its [`softmax`](../attnlab/equations.py) would get without the division. The
+# order stays the same, the weights do not: with the scores above, one key takes 80 %, and two keys
+# keep 0.3 % each. Times 64, the weights are sharper still.
 
 # %%
 weights = {factor: attnlab.softmax(factor * scores) for factor in factors}
@@ -142,7 +142,7 @@ pictures.heatmap(
 #
 # Training by **gradient descent** asks: if this score were a little larger, how much would the
 # weights change? Let us try it: make one score at a time a millionth larger, and look at its
-# weight. By calculus it changes w · (1 - w) times as much as the score.
+# weight. By calculus the weight changes w · (1 - w) times as much as the score.
 
 # %%
 epsilon = 1e-6
@@ -164,14 +164,15 @@ print(f"w · (1 - w) and the measured values: at most {difference:.0e} apart")
 
 # %% [markdown]
 # With the scores above, every number is near 0.1 or 0.2: each key's score can be learned. Times 8,
-# keys 1 and 3 have 0.0029: the keys that lost get hardly any gradient. Times 64 all are 0 to four
-# decimals, the winner's too: the softmax is **saturated**, and nothing is learned, whichever key
-# should have won. [Chapter 13](13_softmax_that_saturates.py) follows that into training.
+# keys 1 and 3 have 0.0029: the keys that lost get hardly any gradient. Times 64 all numbers are 0
+# to four decimals, the winner's too: the softmax is **saturated**, and nothing is learned,
+# whichever key should have won. [Chapter 13](13_softmax_that_saturates.py) shows what that does to
+# training.
 
 # %% [markdown]
 # ## 5.5 Why the root, and not d or d²
 #
-# A random query attends to random keys (ten, with the numbers above): how much weight does the
+# A random query attends to random keys (ten keys, with the numbers above): how much weight does the
 # winner take? Without division, the wider the keys, the closer the winner comes to taking all.
 # Divided by d or d² the scores shrink as d grows, until all keys get equal weights: then the head
 # can't select, and the matrices would have to grow to compensate. Only with the root is the
@@ -209,18 +210,18 @@ pictures.curves(
 )
 
 # %% [markdown]
-# Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each of
-# their numbers is the sum of 768 products of a number with variance 1 (LayerNorm ensures that) and
-# one of `W_Q` with spread 0.02. As with the dice, its spread is √768 · 0.02 = 0.55. Training may
-# then make queries and keys longer, and some heads end up giving nearly all their weight to one
-# token ([chapter 7](07_heads_that_learned.py)). The division does not prevent that. It makes the
-# start soft, where every score can still be learned.
+# Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each
+# number of a query is the sum of 768 products of a number with variance 1 (LayerNorm ensures that)
+# and a number of `W_Q` with spread 0.02. As with the dice, the spread of the sum is √768 · 0.02 =
+# 0.55. Training may then make queries and keys longer, and some heads end up giving nearly all
+# their weight to one token ([chapter 7](07_heads_that_learned.py)). The division does not prevent
+# that. It makes the start soft, where every score can still be learned.
 
 # %% [markdown]
 # ## 5.6 What it costs
 #
-# One head of GPT-2, 12 tokens: the division is added to the products, so it can't be what makes
-# attention fast.
+# Here is the cost for one head of GPT-2 and 12 tokens. The division is an addition to the products,
+# so it can't be what makes attention fast.
 
 # %%
 T, d = 12, 64
@@ -236,8 +237,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # <details><summary>Answer</summary>
 #
-# A hundred, since the root of 100 is 10: one die has a spread of 1.71, a hundred of 17.08. Ten dice
-# only have a spread of 5.40.
+# A hundred dice do, since the root of 100 is 10: one die has a spread of 1.71, and a hundred dice
+# have 17.08. Ten dice only have a spread of 5.40.
 #
 # </details>
 #
@@ -246,7 +247,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # <details><summary>Answer</summary>
 #
-# 0.01: dividing a number by d divides its variance by d², and 100 / 100² is 1 / 100.
+# The variance is 0.01: dividing a number by d divides its variance by d², and 100 / 100² is 1 /
+# 100.
 #
 # </details>
 #
@@ -255,8 +257,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # <details><summary>Answer</summary>
 #
-# Nothing: each key has 0.2000 whatever the factor. Softmax depends only on differences between
-# scores, and these five don't differ.
+# It does nothing: each key has 0.2000 whatever the factor. Softmax depends only on differences
+# between scores, and these five scores don't differ.
 #
 # </details>
 #
@@ -277,7 +279,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # <details><summary>Answer</summary>
 #
 # No, these are the weights without the division: 0.099, 0.541, 0.163, 0.099, 0.099. Divided by 2
-# the same scores are softer: 0.151, 0.353, 0.194, 0.151, 0.151.
+# the same scores give softer weights: 0.151, 0.353, 0.194, 0.151, 0.151.
 #
 # </details>
 

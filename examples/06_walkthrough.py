@@ -7,15 +7,15 @@
 #
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
 # head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter repeats that
-# walkthrough twice. First on paper: the article's tables are in attnlab, and its arithmetic can be
-# redone from them, with no model and no download. Then on the model you have, step by step, with a
-# verdict: are these the article's numbers?
+# walkthrough twice. The first time is on paper: the article's tables are in attnlab, and its
+# arithmetic can be redone from them, with no model and no download. The second time is on the model
+# you have, step by step, with a verdict: are these the article's numbers?
 #
 # The model is GPT-2 small if it is in the Hugging Face cache. Otherwise it is the pocket GPT-2 that
-# comes with attnlab: the same architecture with another vocabulary, narrower, and with its own
-# numbers. The first line of output says which model it is, and how to get GPT-2. To use another
-# model, put its name or directory in the environment variable `ATTNLAB_MODEL`. To see another text,
-# change `PROMPT`.
+# comes with attnlab. The pocket GPT-2 has the same architecture, but another vocabulary, narrower
+# vectors and its own numbers. The first line of output says which model it is, and how to get
+# GPT-2. To use another model, put its name or directory in the environment variable
+# `ATTNLAB_MODEL`. To see another text, change `PROMPT`.
 #
 # * **Objective**: Follow every number of one trained head, and check a published table against a
 #   model.
@@ -48,10 +48,10 @@ model = attnlab.GPT2.default("pocket")  # GPT-2 if you have it, otherwise pocket
 # apostrophe is curly, three bytes, which GPT-2's **byte pair encoding** (BPE) splits into two
 # tokens, `âĢ` and `Ļ`.
 #
-# A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so most of its
-# tables show three columns, and the table of `V` six rows. The scores are there in full. The arrays
-# below are these tables. Add a line such as `scores[5, 0] = 1` below the line that sets `V`, and
-# everything after it is computed from your number.
+# A row of GPT-2 has 768 numbers, and one head's row has 64. That is too long for an article, so
+# most of its tables show three columns, and the table of `V` shows six rows. The scores are there
+# in full. The arrays below are these tables. Add a line such as `scores[5, 0] = 1` below the line
+# that sets `V`, and everything after it is computed from your number.
 
 # %%
 recorded = figures.load("walkthrough")
@@ -118,9 +118,9 @@ print(figures.verdict(recorded, {"wte": wte, "wpe": wpe}, decimals=3, embedding=
 # Between the sum and the scores lie LayerNorm and two matrices of 768 rows, of which an article can
 # print only corners. From the scores on, everything is printed again.
 #
-# A token must not attend to later ones: that makes the model **autoregressive**, so it can predict
-# each token from those before it. Where the key comes after the query, the score becomes -inf,
-# which softmax turns into a weight of exactly 0: [`masked_scores`](../attnlab/equations.py).
+# A token must not attend to later tokens. That makes the model **autoregressive**, so it can
+# predict each token from those before it. Where the key comes after the query, the score becomes
+# -inf, which softmax turns into a weight of exactly 0: [`masked_scores`](../attnlab/equations.py).
 
 # %%
 mask = attnlab.causal_mask(T)
@@ -139,7 +139,7 @@ print(figures.verdict(recorded, {"scores": scores}, decimals=2, masked_scores=ma
 # %% [markdown]
 # ## 6.4 Softmax
 #
-# `e` to the power of each score, divided by the sum of its row:
+# A weight is `e` to the power of a score, divided by the sum of these powers over the row:
 # [`weights`](../attnlab/equations.py). (First the row's largest score is subtracted, so that no
 # power can overflow. Why is that allowed? See exercise 1.) Here is one row with all its steps. Set
 # `row` to another number, from 0 to 11.
@@ -198,10 +198,10 @@ drawn
 # the first five tokens (and the last). The mask lets the first five attend to no others, so their
 # five rows of context can be computed from what is printed.
 #
-# **Round last.** We compute it twice: with our own weights, and with the article's, which are
-# printed to two decimals. For the numbers above, the first agree to three decimals and the second
-# don't. A weight of 0.16 may be anything between 0.155 and 0.165 (and the printed weights of `Ġis`
-# sum to 0.97 only).
+# **Round last.** We compute the context twice: with our own weights, and with the article's
+# weights, which are printed to two decimals. For the numbers above, the first result agrees to
+# three decimals and the second doesn't. A weight of 0.16 may be anything between 0.155 and 0.165
+# (and the printed weights of `Ġis` sum to 0.97 only).
 
 # %%
 n_known = min(len(V), T)
@@ -248,8 +248,8 @@ for name in ("token_embedding", "position_embedding", "embedding"):
     print(walk_steps[name])
 
 # %% [markdown]
-# LayerNorm turns the embedding into `X`, and the head has three matrices. In GPT-2 each has 768
-# rows and 64 columns: a row for each column of `X`.
+# LayerNorm turns the embedding into `X`, and the head has three matrices. In GPT-2 each matrix has
+# 768 rows and 64 columns: a row for each column of `X`.
 
 # %%
 for name in ("X", "W_Q", "W_K", "W_V"):
@@ -263,7 +263,7 @@ for name in ("Q", "K", "V"):
     print(walk_steps[name])
 
 # %% [markdown]
-# The scores are query times key, divided by √Dk, and then masked.
+# The scores are query times key, divided by √Dk. Then they are masked.
 
 # %%
 for name in ("scores", "masked_scores"):
@@ -298,10 +298,10 @@ attnlab.page(trace)
 
 # %% [markdown]
 # [The same walk](book/pages/en/guide.md#explore
-# "playground.html#layer=1&head=0&query=9&ids=429.374.82.900.662.430.604.13.925.287").
-# Point at one word after the other, and see where each looks. *All layers* draws the whole way from
-# the tokens on the left to the prediction on the right. Then change one embedding: replace "hot"
-# with "cold" in the sentence. The page then describes another head, and predicts another next word.
+# "playground.html#layer=1&head=0&query=9&ids=429.374.82.900.662.430.604.13.925.287"). Point at one
+# word after the other, and see where each word looks. *All layers* draws the whole way from the
+# tokens on the left to the prediction on the right. Then change one embedding: replace "hot" with
+# "cold" in the sentence. The page then describes another head, and predicts another next word.
 
 # %% [markdown]
 # ## 6.7 The verdict
@@ -319,9 +319,10 @@ print(walkthrough.reproduce(model, PROMPT))
 #
 # Type the prompt on a keyboard, and the apostrophe is likely to be straight: `'` and not `’`. The
 # vocabulary has a token `'s`, so the apostrophe and the `s` become one token, and every later token
-# moves to an earlier position: two earlier in GPT-2, where the curly apostrophe is two tokens, one
-# earlier in the pocket model, where it is one. Other position embeddings give other numbers, so the
-# article's tables can't match. The library says so, and never changes the quote for you.
+# moves to an earlier position. In GPT-2, where the curly apostrophe is two tokens, it moves two
+# positions; in the pocket model, where the curly apostrophe is one token, it moves one position.
+# Other position embeddings give other numbers, so the article's tables can't match. The library
+# says so, and never changes the quote for you.
 
 # %%
 straight = PROMPT.replace("’", "'")
@@ -340,12 +341,12 @@ print(Paragraph(walkthrough.reproduce(model, straight).reason))
 # %% [markdown]
 # ## 6.9 Where the article is wrong
 #
-# Some of its sentences are wrong. Each is quick to check.
+# Some of the article's sentences are wrong. Each is quick to check.
 #
 # **LayerNorm** does not end with mean 0 and variance 1. After that come a learned gain (a factor
 # for each column) and a learned bias: [`layer_norm`](../attnlab/equations.py). `X` equals the
-# published table only with them. (Without them the variance is not quite 1 either, as a small
-# epsilon is added to it before the division.)
+# published table only with gain and bias. (Without them the variance is not quite 1 either, as a
+# small epsilon is added to it before the division.)
 
 # %%
 print("\n6.9 Where the article is wrong")
@@ -369,13 +370,14 @@ if trace.tokens.ids.tolist() == recorded["token_ids"]:
 
 # %% [markdown]
 # **X without GPT-2.** The article prints three of 768 columns, too few for a row's mean and
-# deviation. But they are the same for all columns of a row. So if `X_k` is printed and `d_k` is how
-# far column k of the sum is from column 0, in each row
+# deviation. But mean and deviation are the same for all columns of a row. So if `X_k` is printed
+# and `d_k` is how far column k of the sum is from column 0, in each row
 #
 #     (X_1 / gain_1 - bias_1 / gain_1 - X_0) d_2  =  (X_2 / gain_2 - bias_2 / gain_2 - X_0) d_1
 #
-# with gain 1 and bias 0 for column 0. Four numbers must fit twelve rows. They do, to the printed
-# digits; without any gain and bias the two sides differ.
+# with gain 1 and bias 0 for column 0. The gains and biases of the other two columns are four
+# numbers, and they must fit twelve rows. They do, to the printed digits; without any gain and bias
+# the two sides differ.
 
 # %%
 x_0, x_1, x_2 = np.array(recorded["embedding"]).T
@@ -396,9 +398,10 @@ for which, numbers in {"with these": four_numbers, "without": np.array([1, 0, 1,
     print(f"The two sides, {which}: at most {apart:.5f} apart")
 
 # %% [markdown]
-# **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small 768 rows, 64
-# columns, not the other way round. The head's context is 12 x 64 for 12 tokens. It is 12 x 768
-# after all heads are concatenated: that is **multi-head attention**. On the model that runs here:
+# **Shapes.** A head's `W_Q` has a row for each of the model's columns: in GPT-2 small it has 768
+# rows and 64 columns, not the other way round. The head's context is 12 x 64 for 12 tokens. The
+# context is 12 x 768 after all heads are concatenated: that is **multi-head attention**. On the
+# model that runs here:
 
 # %%
 arrays = {"W_Q of one head": head.W_Q, "context of one head": head.context}
@@ -412,11 +415,11 @@ for description, array in arrays.items():
 # %% [markdown]
 # **cos π** is -1, not 0.
 #
-# **Dividing by √Dk** is not there for speed. Without it the spread of the scores grows with the
-# width of a key, as √Dk, and softmax gives one token nearly all the weight: [chapter
-# 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by a factor
-# of √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1
-# either way.)
+# **Dividing by √Dk** is not there for speed. Without the division the spread of the scores grows
+# with the width of a key, as √Dk, and softmax gives one token nearly all the weight: [chapter
+# 5](05_why_divide_by_root_d.py). Here is what the division does to this head: the spread shrinks by
+# a factor of √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight
+# is 1 either way.)
 #
 # **Similarity** is printed as a table, too, and its formula doesn't fit: see the text below the
 # numbers.
@@ -437,20 +440,22 @@ show(f"Dividing by √{model.config.d_head}", rows, ["raw_scores", "scores"], co
 
 # %% [markdown]
 # **The similarity table.** The article prints how similar the tokens are, as a table of 12 x 12,
-# and twice a formula for it: softmax(X Xᵀ / √768). The table tells how far apart two rows of `X`
-# are. In log(cell ii · cell jj / (cell ij · cell ji)) the sums of the rows cancel: what is left is
-# the squared distance of rows i and j, divided by √768 or not. Take the four tokens whose cells
-# have enough digits, " very", " in", "." and " is". With the root, their squared distances would be
-# 121 to 284; without it, 4.4 to 10.2.
+# and twice it prints a formula for this table: softmax(X Xᵀ / √768). The table tells how far apart
+# two rows of `X` are. In log(cell ii · cell jj / (cell ij · cell ji)) the sums of the rows cancel:
+# what is left is the squared distance of rows i and j, divided by √768 or not. Take the four tokens
+# whose cells have enough digits, " very", " in", "." and " is". If the table was made with the
+# root, their squared distances would be 121 to 284; without the root, they would be 4.4 to 10.2.
 #
-# Which is it? The three printed columns of `X` give an estimate: the mean square of the
-# differences, times 768. Over all 66 pairs of tokens its mean is 8.6, and the largest is 30. So the
-# table is softmax(X Xᵀ), very likely. It isn't certain, with 3 columns of 768, so the verdict
-# leaves the table out. [Chapter 1](01_why_attention.py) shows why similarity is not attention.
+# Which is it? The three printed columns of `X` give an estimate of the squared distance: the mean
+# square of the differences, times 768. Over all 66 pairs of tokens the mean of this estimate is
+# 8.6, and the largest is 30. So the table is softmax(X Xᵀ), very likely. It isn't certain, with 3
+# columns of 768, so the verdict leaves the table out. [Chapter 1](01_why_attention.py) shows why
+# similarity is not attention.
 #
-# "It" and " very" are the most similar, the article says. In the row of "It" they are, with 0.0386;
-# of all pairs, " in" and "." are, with 0.0974 and 0.0779. " hot" and " summer" are each other's
-# most similar, with 0.0020 and 0.0015: dot products of rows do know that these words go together.
+# "It" and " very" are the most similar, the article says. In the row of "It" they are, with 0.0386.
+# Of all pairs, " in" and "." are the most similar, with 0.0974 and 0.0779. " hot" and " summer" are
+# each other's most similar token, with 0.0020 and 0.0015: dot products of rows do know that these
+# words go together.
 
 # %%
 similarity = np.array(recorded["similarity"])
@@ -509,8 +514,9 @@ show("Diagonal", means, names, ["mean"], 2)
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. Every power of `e` grows by the same factor, 2.7183, and so does their sum, so the
-# weights stay the same. `Ġhot` still gives 0.2901 to `It`. Only differences within a row matter.
+# Nothing happens. Every power of `e` grows by the same factor, 2.7183, and so does their sum, so
+# the weights stay the same. `Ġhot` still gives 0.2901 to `It`. Only differences within a row
+# matter.
 #
 # </details>
 #
@@ -520,9 +526,9 @@ show("Diagonal", means, names, ["mean"], 2)
 #
 # <details><summary>Answer</summary>
 #
-# Almost 1: 0.9987 to be exact. The second best score is 0.91 lower, and 8 times that is 7.28: its
-# weight is smaller by a factor of 1451. Such a head attends to one token and nothing else; chapter
-# 5 shows why it would then hardly learn.
+# Almost 1: it is 0.9987. The second largest score is 0.91 lower, and 8 times that is 7.28: the
+# weight of the second token is smaller by a factor of 1451. Such a head attends to one token and
+# nothing else; chapter 5 shows why it would then hardly learn.
 #
 # </details>
 #
@@ -543,9 +549,9 @@ show("Diagonal", means, names, ["mean"], 2)
 #
 # <details><summary>Answer</summary>
 #
-# The first token's value changes all five rows, since every token attends to it: by 1.00, 0.84,
-# 0.65, 0.54 and 0.54, the first column of the weights. The fifth token's value changes only its own
-# row, by 0.16, since none of the other four attends to it.
+# The first token's value changes all five rows, since every token attends to the first: the rows
+# change by 1.00, 0.84, 0.65, 0.54 and 0.54, the first column of the weights. The fifth token's
+# value changes only its own row, by 0.16, since none of the other four tokens attends to it.
 #
 # </details>
 

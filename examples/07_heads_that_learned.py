@@ -11,9 +11,9 @@
 #
 # The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, trained on sentences
 # of a small grammar. In these sentences the next word depends on earlier words, so the heads had to
-# learn to attend to them. Its heads are clearer than those of models trained on human text, and
-# what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2, if it is
-# in the Hugging Face cache, and section 7.8 about a model that was trained on human text.
+# learn to attend to earlier words. Its heads are clearer than those of models trained on human
+# text, and what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2,
+# if it is in the Hugging Face cache, and section 7.8 about a model that was trained on human text.
 #
 # Change any text. The pocket model knows the words of its grammar; others are split into pieces,
 # about which it learned nothing.
@@ -49,7 +49,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections but 7.
 # ## 7.1 What does "it" refer to?
 #
 # In the grammar only dogs bark and only balls roll. So after "it" two words make sense, and to
-# predict them the model has to know which animal and which thing were mentioned. It does. (A
+# predict them the model has to know which animal and which thing were mentioned. It does know. (A
 # token's **logit** is the score from which softmax makes its probability.)
 
 # %%
@@ -60,9 +60,9 @@ print(f"\n7.1 What follows: {TEXT}\n")
 print(trace.next_tokens(5))
 
 # %% [markdown]
-# It must have used the earlier words. Which head did? Here is what the last token attends to in all
-# eight heads: a row for each head, its weights on the tokens. Which heads found the animal, and
-# which the thing? Look before you read on.
+# The model must have used the earlier words. Which head did? Here is what the last token attends to
+# in all eight heads: there is a row for each head, with its weights on the tokens. Which heads
+# found the animal, and which the thing? Look before you read on.
 
 # %%
 symbols = trace.tokens.symbols
@@ -161,8 +161,8 @@ print("\nWhat follows without both\n")
 print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 
 # %% [markdown]
-# It still knows that some animal makes a noise or that something happens to some thing, but not
-# which.
+# Without both heads the model still knows that some animal makes a noise or that something happens
+# to some thing, but not which animal or thing.
 
 # %% [markdown]
 # [Ablate a head yourself](book/pages/en/guide.md#explore
@@ -175,8 +175,8 @@ print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 #
 # In this grammar moods decide: a sleepy creature yawns, a fluffy one purrs. Colours decide nothing.
 # So at the noun the model has to attend to the right adjective and skip the other. (In this book
-# "creature" attends to "fluffy": the one that asks attends, and receives the other's value. Some
-# notes say the reverse, fluffy attends to creature, and mean the same pair.)
+# "creature" attends to "fluffy": the token that asks attends, and it receives the other token's
+# value. Some notes say the reverse, that fluffy attends to creature, and mean the same pair.)
 
 # %%
 CREATURE = "A fluffy blue creature"
@@ -206,11 +206,12 @@ creature.head(1, 3)
 
 # %% [markdown]
 # What does a head do with what it found? It adds a value, times its weight and `W_O`, to the noun's
-# vector. Here the vectors are drawn in the plane of two words that may follow: the horizontal axis
-# is the dot product with the column of `W_U` for `Ġpurred`, the vertical one that with the column
-# for `Ġyawned`: how much a vector speaks for each word. Before the attention of layer 1 the two
-# creatures are nearly alike; then head 3 adds the value of `Ġfluffy` or of `Ġsleepy`. The value is
-# the second arrow: it moves the noun's vector towards one word or the other.
+# vector. Here the vectors are drawn in the plane of two words that may follow. The horizontal axis
+# is the dot product with the column of `W_U` for `Ġpurred`, and the vertical axis is the dot
+# product with the column for `Ġyawned`. So an axis says how much a vector speaks for its word.
+# Before the attention of layer 1 the two creatures are nearly alike; then head 3 adds the value of
+# `Ġfluffy` or of `Ġsleepy`. The value is the second arrow: it moves the noun's vector towards one
+# word or the other.
 
 # %%
 SLEEPY = "A sleepy blue creature"
@@ -236,11 +237,12 @@ pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 # %% [markdown]
 # With the texts above, heads 0 and 3 of layer 1 attend to `Ġfluffy` and hardly anything else. So,
 # mostly, does head 2, which found the dog. **A head may have several jobs.** And several heads may
-# share a job: ablate any one of them, and `Ġpurred` is still the first choice.
+# share a job: ablate any one of the three, and `Ġpurred` is still the first choice.
 #
 # Now look at head 2 of layer 0. All its weight is on the first token, as if it had nothing to do,
-# yet without it `Ġpurred` is lost. **Weights do not show what a head is needed for.** It passes on
-# the first token's value, and later layers rely on it. [Chapter 14](14_what_if.py) looks closer.
+# yet without this head `Ġpurred` is lost. **Weights do not show what a head is needed for.** The
+# head passes on the first token's value, and later layers rely on it. [Chapter 14](14_what_if.py)
+# looks closer.
 
 # %% [markdown]
 # ## 7.5 The previous token, and what followed it the last time
@@ -265,9 +267,9 @@ print(recital.next_tokens(2))
 jobs.plot()
 
 # %% [markdown]
-# With the text above, head 1 of layer 0 attends to the previous token: a **previous-token head**.
-# Heads 2 and 3 of layer 1 do induction. Here is head 2. Each word of the second round attends to
-# the word that came after it in the first.
+# With the text above, head 1 of layer 0 attends to the previous token: it is a **previous-token
+# head**. Heads 2 and 3 of layer 1 do induction. Here is head 2. Each word of the second round
+# attends to the word that came after it in the first round.
 
 # %%
 PREVIOUS, INDUCTION = (0, 1), (1, 2)
@@ -276,10 +278,10 @@ recital.head(*INDUCTION)
 
 # %% [markdown]
 # How can head 2 know which token came before another? Alone it can't: it sees a token's vector, not
-# its neighbours. But the head of layer 0 has attended to the previous token and written into each
-# vector which one it was. So the head of layer 1 searches for a token whose vector says "the token
-# before me was `Ġhappy`". **It takes two heads, one after the other.** If that is so, induction
-# must break when the first is ablated.
+# the token's neighbours. But head 1 of layer 0 has attended to the previous token, and has written
+# into each vector which token that was. So head 2 of layer 1 searches for a token whose vector says
+# "the token before me was `Ġhappy`". **It takes two heads, one after the other.** If that is so,
+# induction must break when head 1 of layer 0 is ablated.
 
 # %%
 head = recital.head(*INDUCTION)
@@ -295,12 +297,12 @@ columns = ["weight", next_word[0].symbol]
 print(attnlab.table(measured, rows=[*variants], columns=columns, decimals=2))
 
 # %% [markdown]
-# Clark and others (2019, "What Does BERT Look At?") sorted BERT's heads like that: some attend to
-# the next token or to the previous one, some to separators, some from a noun to its determiner,
-# some from "it" to what it refers to. Here is such a gallery of the pocket model's heads, measured
-# on 150 sentences of its grammar. (No head attends to the next token, or from a verb to the object
-# after it: BERT sees both sides, GPT-2 is masked. For an adjective the query is its noun; for an
-# animal or thing it is the "it" after them.)
+# Clark and others (2019, "What Does BERT Look At?") sorted BERT's heads by what they attend to.
+# Some attend to the next token or to the previous one, some to separators, some from a noun to its
+# determiner, and some from "it" to what it refers to. Here is such a gallery of the pocket model's
+# heads, measured on 150 sentences of its grammar. (No head attends to the next token, or from a
+# verb to the object after it: BERT sees both sides, GPT-2 is masked. For an adjective the query is
+# its noun; for an animal or thing the query is the "it" after them.)
 
 # %%
 from attnlab.analysis.jobs import JOBS, measure_jobs
@@ -340,10 +342,10 @@ print(gallery.table())
 gallery.plot()
 
 # %% [markdown]
-# Most relations have a dedicated head, and head 1.2 serves three: induction, a noun's mood, the
-# animal. No head attends to separators: 0.14 is hardly more than the 0.10 of equal attention.
-# (Determiners are everywhere; head 0.2, with 0.56, attends to the start of a text, which often is a
-# determiner.) Here are all eight patterns on one sentence.
+# Most relations have a dedicated head, and head 1.2 serves three relations: induction, a noun's
+# mood, and the animal. No head attends to separators: 0.14 is hardly more than the 0.10 of equal
+# attention. (Determiners are everywhere; head 0.2, with 0.56, attends to the start of a text, which
+# often is a determiner.) Here are all eight patterns on one sentence.
 
 # %%
 trace.plot()
@@ -373,22 +375,22 @@ print(
 
 # %% [markdown]
 # In the passive sentence, head 3 of layer 1 attends from "dog" to "chased" with 0.89. Whoever looks
-# at that sentence alone calls it a head for the passive. In the active sentence it does the same,
-# from "ball": it attends from a noun to its verb, in either voice. So compare with a text in which
-# the job is absent before you name a head. Nobody gave the heads their jobs. They started from
-# different random weights, and training made each of them useful in a different way ([chapter
+# at that sentence alone calls it a head for the passive. In the active sentence the head does the
+# same, from "ball": it attends from a noun to its verb, in either voice. So compare with a text in
+# which the job is absent before you name a head. Nobody gave the heads their jobs. They started
+# from different random weights, and training made each of them useful in a different way ([chapter
 # 12](12_watching_a_head_form.py)).
 
 # %% [markdown]
 # ## 7.6 All heads of a text at once
 #
-# Now the model that the first line of output names: GPT-2 small with its 144 heads if you have it,
-# otherwise the pocket model with its 8. The sentence comes from an article. In GPT-2's vocabulary
-# it is 16 tokens with the curly apostrophe and 14 with a straight one. (It has also been counted as
-# 21, which is wrong for both.)
+# Now we use the model that the first line of output names: GPT-2 small with its 144 heads if you
+# have it, otherwise the pocket model with its 8 heads. The sentence comes from an article. In
+# GPT-2's vocabulary the sentence is 16 tokens with the curly apostrophe and 14 tokens with a
+# straight one. (It has also been counted as 21 tokens, which is wrong for both.)
 #
-# These tables say something about language only if the model was trained. With random parameters
-# they look similar. So check first which model it is.
+# The tables of heads say something about language only if the model was trained. With random
+# parameters they look similar. So check first which model it is.
 
 # %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."
@@ -404,10 +406,10 @@ print(f"{len(straight)} tokens: {' '.join(straight.symbols)}")
 whole.plot()
 
 # %% [markdown]
-# Beside the heads, the sentence's similarity with itself, softmax(X Xᵀ) of layer 0 ([chapter
+# Beside the heads stands the sentence's similarity with itself, softmax(X Xᵀ) of layer 0 ([chapter
 # 6](06_walkthrough.py) has such a table). An article prints a picture like this with 21 rows and
-# columns; with GPT-2 it has 16. The pocket model's rows are longer than GPT-2's, so hardly anything
-# is left beside the diagonal.
+# columns; with GPT-2 it has 16. The pocket model's rows are longer than GPT-2's, so hardly any
+# weight is left beside the diagonal.
 
 # %%
 X_whole = whole.blocks[0].attention.X
@@ -416,8 +418,9 @@ shown = whole.tokens.symbols
 pictures.heatmap(similarity, rows=shown, columns=shown, title="softmax(X Xᵀ), layer 0")
 
 # %% [markdown]
-# The last token, here the full stop, can attend to all the others. Which gets its largest weight?
-# Layers go down, heads across. The first token is shown as a dash, so that the others stand out.
+# The last token, here the full stop, can attend to all the others. Which token gets its largest
+# weight? Layers go down, heads across. The first token is shown as a dash, so that the others stand
+# out.
 
 # %%
 words_shown = [symbol.removeprefix("Ġ") for symbol in whole.tokens.symbols]
@@ -432,13 +435,13 @@ print(align(grid))
 # A row of weights sums to 1 even where a head has nothing to contribute, so the weight has to go
 # somewhere. In many heads of GPT-2 it goes to the first token, a dash in this table (Vig and
 # Belinkov, 2019); such a token is called an **attention sink**. With this text none of the pocket
-# model's eight heads shows a dash. That a head attends there need not mean anything about the word
-# at that position. ([Chapter 19](19_heads_of_gpt2.py) has GPT-2's own numbers.)
+# model's eight heads shows a dash. That a head attends to the first token need not mean anything
+# about the word at that position. ([Chapter 19](19_heads_of_gpt2.py) has GPT-2's own numbers.)
 #
 # A single token is a single sample; a habit shows across all tokens. So here is the mean over all
-# tokens but the first: how much goes to the first token, to the previous one, to the token itself?
-# A token that can attend to n tokens would give each 1/n if it shared evenly, and early tokens have
-# few. So equal weights average more than 1/T.
+# tokens but the first: how much weight goes to the first token, to the previous one, to the token
+# itself? A token that can attend to n tokens would give each of them 1/n if it shared evenly, and
+# early tokens can attend to few. So equal weights average more than 1/T.
 
 # %%
 i = np.arange(min(1, T - 1), T)  # all tokens but the first, or the only one
@@ -459,12 +462,12 @@ print(align([["", "all heads", "largest"], *lines], left=(0, 2)))
 # %% [markdown]
 # ## 7.7 Context changes a word's vector
 #
-# The embedding has one row for "it", whatever it refers to. Heads add to that vector what they
+# The embedding has one row for "it", whatever "it" refers to. Heads add to that vector what they
 # found. To see this, take the last token of two texts, and compute the cosine between the two
-# vectors at each point of the **residual stream** ([`residual`](../attnlab/equations.py)): 1 where
-# they point the same way. That stream is a token's vector on its way through the model. Each layer
-# adds to it twice: what its attention found (`mid`), and what its feed-forward network, the MLP,
-# computes from it (`output`).
+# vectors at each point of the **residual stream** ([`residual`](../attnlab/equations.py)). The
+# cosine is 1 where the vectors point the same way. The residual stream is a token's vector on its
+# way through the model. Each layer adds to it twice: what its attention found (`mid`), and what its
+# feed-forward network, the MLP, computes from it (`output`).
 
 # %%
 OTHERS = [
@@ -502,12 +505,12 @@ pictures.heatmap([*cosines.values()], rows=[*cosines], columns=points, title="co
 # This is what it means that attention makes vectors depend on context.
 
 # %% [markdown]
-# Here is the same with numbers chosen by hand. "Tower" stands for anything tall; beside "Eiffel" it
-# is of iron and in Paris, beside "miniature" it is small and of plastic. The first column is iron
-# and Paris, the second small and plastic. Attention adds the other word's value, and one vector
-# becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价, share
-# price: the second table has fruit and company as its columns. A model may be a language model or a
-# fashion model.)
+# Here is the same with numbers chosen by hand. "Tower" stands for anything tall; beside "Eiffel"
+# the tower is of iron and in Paris, beside "miniature" it is small and of plastic. The first column
+# is iron and Paris, the second is small and plastic. Attention adds the other word's value, and one
+# vector becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价,
+# share price: the second table has fruit and company as its columns. A model may be a language
+# model or a fashion model.)
 
 # %%
 WORD, NEIGHBOURS = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
@@ -582,12 +585,13 @@ print(attnlab.table(np.transpose([noun_weights]), rows=texts, columns=["the noun
 pairs[0][0].head(*best_head)
 
 # %% [markdown]
-# There is such a head, and others give the noun more than an equal share too. But it isn't equally
-# sure of every noun: compare its weights with the pocket model's, where head 1.2 gives 1.00 to the
-# animal each time. English refers to a noun in more ways than a grammar does.
+# There is such a head, and others give the noun more than an equal share too. But this head isn't
+# equally sure of every noun: compare its weights with the pocket model's, where head 1.2 gives 1.00
+# to the animal each time. English refers to a noun in more ways than a grammar does.
 #
 # Does the model use what its heads find? Here are the probabilities of "she" and "he" after such a
-# text, and what is left of them without the head whose ablation costs the right one most.
+# text. Beside them stands what is left of the probabilities without one head, the head whose
+# ablation costs the right pronoun most.
 
 # %%
 PRONOUNS = [" she", " he"]
@@ -630,11 +634,11 @@ story = english.generate("Once upon a time there was a", 60, temperature=0).whol
 print(f"\n{textwrap.fill(story, 80)}")
 
 # %% [markdown]
-# What belongs in a cup it has read often. The fact and the sum it doesn't know: the words that it
-# proposes could stand there, but none is the answer. A model predicts what is likely to be said,
-# and three million parameters hold how words follow each other, but little of what is true. Nor do
-# they hold a plan for a story: soon it repeats itself. GPT-2 small uses the same equations with
-# forty times the parameters, and it read far more.
+# The model has often read what belongs in a cup. It doesn't know the fact and the sum: the words
+# that it proposes could stand there, but none is the answer. A model predicts what is likely to be
+# said, and three million parameters hold how words follow each other, but little of what is true.
+# Nor do they hold a plan for a story: soon the story repeats itself. GPT-2 small uses the same
+# equations with forty times the parameters, and it read far more.
 #
 # [Type a sentence of your own](book/pages/en/guide.md#explore
 # "english.html#depth=look"). The page describes a
@@ -657,14 +661,15 @@ print(f"\n{textwrap.fill(story, 80)}")
 #
 # </details>
 #
-# **Exercise 2 (medium).** Two moods in one creature, which the grammar doesn't have either. What
-# does "A fluffy sleepy creature" do, and what "A sleepy fluffy creature"? Put them in `CREATURE`.
+# **Exercise 2 (medium).** Give one creature two moods, which the grammar doesn't do either. What
+# does "A fluffy sleepy creature" do, and what does "A sleepy fluffy creature" do? Put them in
+# `CREATURE`.
 #
 # <details><summary>Answer</summary>
 #
-# Nothing in the grammar decides it. Both yawn, with 0.85 for the first and 0.99 for the second.
-# Head 3 attends to the mood that comes first, with 0.96 in both, but head 2 gives most to `Ġsleepy`
-# in both.
+# Nothing in the grammar decides it. Both creatures yawn, with 0.85 for the first and 0.99 for the
+# second. Head 3 attends to the mood that comes first, with 0.96 in both texts, but head 2 gives
+# most to `Ġsleepy` in both.
 #
 # </details>
 #
@@ -674,9 +679,9 @@ print(f"\n{textwrap.fill(story, 80)}")
 #
 # <details><summary>Answer</summary>
 #
-# They attend to both, and more to the later one: head 2 gives 0.59 to `Ġking` and 0.40 to `Ġtwo`.
-# But the word that follows is neither: it is `Ġgarden`, with 0.69 of the probability. A mixture of
-# two values need not lie near one of them, and in training no word was said twice.
+# Both heads attend to both words, and more to the later one: head 2 gives 0.59 to `Ġking` and 0.40
+# to `Ġtwo`. But the word that follows is neither: it is `Ġgarden`, with 0.69 of the probability. A
+# mixture of two values need not lie near one of them, and in training no word was said twice.
 #
 # </details>
 #
@@ -686,8 +691,9 @@ print(f"\n{textwrap.fill(story, 80)}")
 #
 # <details><summary>Answer</summary>
 #
-# 0.92 at the embedding, because the position embedding is different. 0.99 at the end: what matters
-# after "it" is the same. Heads not only make vectors differ, they also make them alike.
+# The cosine is 0.92 at the embedding, because the position embedding is different. It is 0.99 at
+# the end: what matters after "it" is the same. Heads not only make vectors differ, they also make
+# them alike.
 #
 # </details>
 
@@ -695,6 +701,6 @@ print(f"\n{textwrap.fill(story, 80)}")
 # ## Summary
 #
 # * A head may find the noun that "it" stands for by the noun itself, not by its position.
-# * One head can have several jobs, and several heads one job.
+# * One head can have several jobs, and several heads can share one job.
 # * An induction head needs a previous-token head in an earlier layer.
 # * A head with nothing to attend to often puts its weight on the first token: an attention sink.

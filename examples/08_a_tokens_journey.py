@@ -11,8 +11,9 @@
 #
 #     text -> ids -> vectors -> block 0 -> block 1 -> ... -> logits -> probabilities -> a token
 #
-# It is like a train ride: the id is the token's badge, its embedding the uniform, the blocks are
-# the stations. At the last one GPT-2's 768 numbers become 50,257, one for each possible next token.
+# It is like a train ride: the id is the token's badge, its embedding is the uniform, and the blocks
+# are the stations. At the last station GPT-2's 768 numbers become 50,257, one for each possible
+# next token.
 #
 # We follow the last token of the text, since the next token is predicted from its row. Change the
 # text, or any number below it, and run the chapter again.
@@ -76,11 +77,11 @@ trace.tokens
 #
 # The id picks a row of a matrix `W_E`, which has a row for each token of the vocabulary:
 # [`token_embedding`](../attnlab/equations.py). Some write this as a product: a **one-hot** row
-# (zeros with a single 1) times `W_E`. The result is the same, but slower.
+# (zeros with a single 1) times `W_E`. The result is the same, but computing the product is slower.
 #
-# That row says which token it is, but not where it is. So a row of a second matrix is added, `W_P`,
-# which has a row for each position: [`embedding`](../attnlab/equations.py). Both matrices are
-# learned, like all others.
+# That row says which token it is, but not where the token is. So a row of a second matrix is added,
+# `W_P`, which has a row for each position: [`embedding`](../attnlab/equations.py). Both matrices
+# are learned, like all others.
 
 # %%
 W_E = model.parameters["W_E"]
@@ -105,10 +106,10 @@ print(f"\nW_E[id] and one-hot times W_E: {np.abs(one_hot @ W_E - W_E[ids[last]])
 # ## 8.3 LayerNorm, before each part of a block
 #
 # Numbers that pass through many layers can grow or shrink. So before each part of a block a token's
-# row is normalised: minus its mean, divided by the root of its variance. Each row is normalised
-# separately, over its D numbers.
+# row is normalised: its mean is subtracted, and the result is divided by the root of its variance.
+# Each row is normalised separately, over its D numbers.
 #
-# Often "mean 0, variance 1" is given as the result. It is only halfway: then each column is
+# Often "mean 0, variance 1" is given as the result. That is only halfway: then each column is
 # multiplied by a learned **gain**, and a learned **bias** is added:
 # [`layer_norm`](../attnlab/equations.py).
 
@@ -190,10 +191,10 @@ pictures.heatmap(lengths, rows=list(writes), columns=symbols, title="length of w
 
 # %% [markdown]
 # [The whole journey as a picture](book/pages/en/guide.md#explore
-# "playground.html#layer=1&head=2&query=7&ablate=1"). The last MLP is
-# ablated, so the stream reaches the logits without its vectors. Press × next to *MLP of layer 1*
-# and look at the next words again: which word needed that MLP? Then open *All layers*, and see
-# where attention brings "it" something from another token, and where an MLP changes it alone.
+# "playground.html#layer=1&head=2&query=7&ablate=1"). The last MLP is ablated, so the stream reaches
+# the logits without its vectors. Press × next to *MLP of layer 1* and look at the next words again:
+# which word needed that MLP? Then open *All layers*, and see where attention brings "it" something
+# from another token, and where an MLP changes "it" alone.
 
 # %% [markdown]
 # ## 8.6 From the stream to logits
@@ -228,9 +229,9 @@ lens.plot()
 # %% [markdown]
 # ## 8.7 Temperature and sampling
 #
-# Softmax turns the logits into probabilities ([chapter 3](03_one_head_by_hand.py)). Before that
-# they may be divided by a **temperature**. Below 1 the differences grow, and the best token gets
-# more; above 1 they shrink, and the others get more. The order doesn't change.
+# Softmax turns the logits into probabilities ([chapter 3](03_one_head_by_hand.py)). Before that the
+# logits may be divided by a **temperature**. Below 1 the differences grow, and the best token gets
+# more; above 1 the differences shrink, and the other tokens get more. The order doesn't change.
 #
 # Then one token is **sampled** (drawn) with these probabilities.
 
@@ -271,18 +272,18 @@ print("\nEight more tokens, always the best")
 print(generation)
 
 # %% [markdown]
-# ## 8.8 What it learns from: each position has a target
+# ## 8.8 What the model learns from: each position has a target
 #
-# Where do all those matrices come from? From texts, whose next tokens are known. Take a text, and
-# put next to each token the one that follows. Inputs are all tokens but the last, **targets** all
-# but the first: the same text, shifted by one.
+# Where do all those matrices come from? They are learned from texts, whose next tokens are known.
+# Take a text, and put next to each token the token that follows it. Inputs are all tokens but the
+# last, **targets** are all tokens but the first: the same text, shifted by one.
 #
 # The **loss** at a position, its **cross-entropy**, is -ln of the probability that the target got:
-# 0 if the model was certain of it, large if it was surprised. A text's loss is the mean over
-# positions, and training by gradient descent changes every matrix a little so that it falls
+# 0 if the model was certain of the target, large if it was surprised. A text's loss is the mean
+# over positions. Training by gradient descent changes every matrix a little so that the loss falls
 # ([chapter 12](12_watching_a_head_form.py)). One pass trains all positions at once, since the
-# causal mask hides each one's target ([chapter 4](04_your_journey.py)). e to the power of the mean
-# loss is the **perplexity**: among how many equally likely tokens the model seems to choose.
+# causal mask hides each position's target ([chapter 4](04_your_journey.py)). e to the power of the
+# mean loss is the **perplexity**: among how many equally likely tokens the model seems to choose.
 
 # %%
 story = model.trace((model.tokenizer.encode(TEXT + LATER) or [0, 0])[-max_tokens:])
@@ -307,17 +308,17 @@ if len(targets):
 print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(logits.size):.2f}")
 
 # %% [markdown]
-# The loss can't be 0 everywhere: after "The" nobody can know which animal comes. What can't be
-# known remains in the best model's loss too.
+# The loss can't be 0 everywhere: after "The" nobody can know which animal comes. The loss that
+# comes from what can't be known remains in the best model, too.
 #
 # ## 8.9 Context length and stride
 #
 # A model sees a limited number of tokens, its **context length** (`n_positions`), and a book is
 # longer. So for training a text is cut into windows. Each window gives as many predictions as it
-# has tokens, the first from one token, the last from all of them. The **stride** is the distance to
-# the next window: if it equals the window's length, each token is a target once; if it is smaller,
-# windows overlap, and tokens come up again with more context. A **batch** is several windows side
-# by side, trained in one step.
+# has tokens, the first prediction from one token, the last from all of them. The **stride** is the
+# distance from the start of a window to the start of the next. If the stride equals the window's
+# length, each token is a target once. If it is smaller, windows overlap, and tokens come up again
+# with more context. A **batch** is several windows side by side, trained in one step.
 
 # %%
 N = len(story.tokens)
@@ -367,19 +368,19 @@ pictures.curves(
 #
 # <details><summary>Answer</summary>
 #
-# By e^0.2328 = 1.26, and at 0.1 by e^2.328 = 10.26: the difference of the logits is divided by the
-# temperature. The best token goes from 0.542 to 0.911.
+# By e^0.2328 = 1.26 at temperature 1, and by e^2.328 = 10.26 at temperature 0.1: the difference of
+# the logits is divided by the temperature. The best token goes from 0.542 to 0.911.
 #
 # </details>
 #
 # **Exercise 2 (basic).** Put `TEXT = " dog dog dog"`. Are the three rows of `trace.token_embedding`
-# equal? And those of `trace.embedding`?
+# equal? Are those of `trace.embedding` equal?
 #
 # <details><summary>Answer</summary>
 #
-# The former are the same to the last bit: one id, one row of `W_E`. The latter differ, since each
-# includes another row of `W_P`; the first two are 1.04 apart (the length of their difference).
-# (Without the leading space the first would be another token.)
+# The token embeddings are the same to the last bit: one id, one row of `W_E`. The embeddings
+# differ, since each includes another row of `W_P`; the first two are 1.04 apart (the length of
+# their difference). (Without the leading space the first token would be another one.)
 #
 # </details>
 #
@@ -387,20 +388,22 @@ pictures.curves(
 #
 # <details><summary>Answer</summary>
 #
-# The line of "it", which has " meowed" as its target: " rolled" had a probability of 0.542, a loss
-# of 0.613; " meowed" has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions
-# don't see it. The line after it could change, but after " meowed" a full stop is just as certain.
+# The line of "it" changes, which now has " meowed" as its target: " rolled" had a probability of
+# 0.542, a loss of 0.613; " meowed" has 0.0001, a loss of 9.23, as there is no cat in the text.
+# Earlier positions don't see the new word. The line after it could change, but after " meowed" a
+# full stop is just as certain.
 #
 # </details>
 #
 # **Exercise 4 (medium).** The text with its continuation has 10 tokens, and the windows above have
-# stride 2. How many windows of 4 are there with stride 4? With stride 1? And how often is a token a
-# target at most?
+# stride 2. How many windows of 4 tokens are there with stride 4, and how many with stride 1? And
+# how often is a token a target at most?
 #
 # <details><summary>Answer</summary>
 #
-# 2, and each token at most once; the last one never, as no whole window is left for it. With stride
-# 1 there are 6, and tokens in the middle are targets 4 times.
+# With stride 4 there are 2 windows, and each token is a target at most once; the last token is
+# never one, as no whole window is left for it. With stride 1 there are 6 windows, and tokens in the
+# middle are targets 4 times.
 #
 # </details>
 
@@ -447,8 +450,8 @@ print(checked(trace, my_embedding, np.array(ids), W_E, model.parameters["W_P"]))
 # </details>
 
 # %% [markdown]
-# **Task 2 (medium).** Write the last step, from the residual stream after all blocks to the logits:
-# a LayerNorm, then the unembedding. Return `final` and `logits`.
+# **Task 2 (medium).** Write the last step, from the residual stream after all blocks to the logits.
+# It is a LayerNorm, then the unembedding. Return `final` and `logits`.
 
 
 # %%
@@ -496,5 +499,5 @@ print(checked(trace, my_logits, trace.blocks[-1].output, *norm_parameters, trace
 # * Each block adds to the residual stream what attention fetches and what the MLP makes of it.
 # * Logits compare the last row with every token; softmax with a temperature makes them
 #   probabilities.
-# * Every position of a text is a training example; the loss is the mean cross-entropy, and e to
-#   its power the perplexity.
+# * Every position of a text is a training example; the loss is the mean cross-entropy, and e to the
+#   power of the loss is the perplexity.

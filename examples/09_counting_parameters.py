@@ -4,7 +4,7 @@
 # > Afterwards you can say: “GPT-2 has 124 million parameters, and I can count them from five sizes.
 # > Two thirds of a block are its MLP. At the same width, more heads don't mean more parameters.”
 #
-# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? The
+# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are in attention? The
 # answers follow from five sizes, by multiplication. You also see why a head's value matrix is the
 # product of two thin matrices, and what the output matrix is for. No model is needed. Change a
 # size, and count again.
@@ -61,7 +61,7 @@ print(figures.verdict(published, sizes, 0, count=qkv))
 # Each layer has attention with an output matrix `W_O` (9.5), an MLP of two matrices, F = 4 D wide,
 # and two LayerNorms with a gain and a bias each. Outside the layers there are a row for each token
 # of the vocabulary, a row for each position, and a final LayerNorm. The output reuses the token
-# embedding (**weight tying**), so it adds nothing.
+# embedding (**weight tying**), so the output adds no parameters.
 
 # %%
 D, F, L = gpt2.n_embd, gpt2.d_mlp, gpt2.n_layer
@@ -101,11 +101,12 @@ print(f"\nparameter_count says {parameter_count(gpt2):,}")
 # %% [markdown]
 # ## 9.3 The published sizes
 #
-# Here are the same five sizes for each published GPT-2 and for GPT-3. Layers grow with D², the
-# embedding only with D: the larger the model, the smaller the share of its vocabulary. A head has
-# 64 columns in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more heads, not wider ones. Its
-# designers choose D and the number of heads H; the width follows, D / H = 12,288 / 96 = 128, so
-# that the heads' contexts side by side are as wide as the input.
+# Here are the same five sizes for each published GPT-2 and for GPT-3. The parameters of the layers
+# grow with D², those of the embedding only with D: the larger the model, the smaller the share of
+# its vocabulary. A head has 64 columns in every GPT-2, and 128 in GPT-3: a larger GPT-2 has more
+# heads, not wider ones. A model's designers choose D and the number of heads H. The width of a head
+# follows, in GPT-3 D / H = 12,288 / 96 = 128, so that the heads' contexts side by side are as wide
+# as the input.
 
 
 # %%
@@ -161,10 +162,10 @@ pictures.heatmap(
 # %% [markdown]
 # ## 9.4 A value matrix is two thin ones
 #
-# What does a token change in another that attends to it? It adds a row of D numbers to the other's
-# row. A matrix that turns D numbers into D numbers is D x D. A head uses two thin matrices instead:
-# `W_V`, D x Dh, projects down to Dh numbers, and `W_O`, Dh x D, projects up again. A small example,
-# with D = 4 and Dh = 2:
+# What does a token change in another token that attends to it? It adds a row of D numbers to the
+# other token's row. A matrix that turns D numbers into D numbers is D x D. A head uses two thin
+# matrices instead: `W_V`, D x Dh, projects down to Dh numbers, and `W_O`, Dh x D, projects up
+# again. Here is a small example, with D = 4 and Dh = 2:
 
 # %%
 words = ["a", "small", "step"]
@@ -188,10 +189,11 @@ pictures.heatmap(W_VO, rows=range(len(W_V)), columns=range(W_O.shape[1]), title=
 # %% [markdown]
 # The product is D x D, but not any D x D matrix: each of its rows is a combination of the Dh rows
 # of `W_O`, so its **rank** is at most Dh ([chapter 2](02_a_matrix_is_a_map.py)). With the numbers
-# above it is 2: row 2 is the sum of rows 0 and 1, row 3 is twice row 0.
+# above the rank is 2: row 2 is the sum of rows 0 and 1, row 3 is twice row 0.
 #
-# Project down, mix with the weights ([`context`](../attnlab/equations.py)), project up, as the
-# model does. Or compute the D x D matrix first, and mix full rows. The brackets don't matter:
+# You can project down, mix with the weights ([`context`](../attnlab/equations.py)) and project up,
+# as the model does. Or you can compute the D x D matrix first, and mix full rows. The brackets
+# don't matter:
 #
 #     (weights (X W_V)) W_O  =  weights (X (W_V W_O))
 
@@ -216,10 +218,10 @@ print(align(thin_and_full))
 # ## 9.5 The output matrix: the heads' contributions add up
 #
 # With H heads the contexts are concatenated to a row of D numbers, and multiplied by `W_O`, which
-# all heads share. That equals multiplying each head's context by its rows of `W_O`, and adding up
-# the results ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the heads: it
-# is the second half of each head's value map. `b_O` belongs to no head and is added once. Head 0
-# has the matrices from above; all others are random.
+# all heads share. That equals multiplying each head's context by that head's rows of `W_O`, and
+# adding up the results ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the
+# heads: it is the second half of each head's value map. `b_O` belongs to no head and is added once.
+# Head 0 has the matrices from above; all others are random.
 
 # %%
 rng = np.random.default_rng(0)
@@ -241,9 +243,9 @@ layer
 #
 # The architecture is the same, but larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each
 # head's value map is counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). The
-# table omits biases. "The whole model" is what a GPT-2 of these sizes has, with biases: for GPT-3
-# the 175 billion it is known for, to the nearest billion. (With a separate output matrix, and
-# without biases, LayerNorms and positions, the count is 175,181,291,520.)
+# table omits biases. "The whole model" is what a GPT-2 of these sizes has, with biases. For GPT-3
+# it is the 175 billion that GPT-3 is known for, to the nearest billion. (With a separate output
+# matrix, and without biases, LayerNorms and positions, the count is 175,181,291,520.)
 
 # %%
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -273,8 +275,9 @@ print(figures.verdict(notes, size_of_gpt3, 0, table=of_rows, **computed))
 
 # %% [markdown]
 # So attention, which everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two
-# mistakes have been printed: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion; and
-# a vocabulary of 50,527, with two digits swapped. Multiplying exposes the second.
+# mistakes have been printed: 1.75亿 parameters, which is 175 million, for 1750亿, which is 175
+# billion; and a vocabulary of 50,527, with two digits swapped. Multiplying exposes the second
+# mistake.
 
 # %%
 print()
@@ -289,8 +292,8 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # %% [markdown]
 # ### A walk of shapes
 #
-# What are the shapes on the way? "The next day is bright" is 5 tokens; in an article each has 8
-# numbers, and a matrix of 8 x 4 makes Q, K and V 5 x 4. In GPT-2 and GPT-3 the heads together are
+# What are the shapes on the way? "The next day is bright" is 5 tokens. In an article each token has
+# 8 numbers, and a matrix of 8 x 4 makes Q, K and V 5 x 4. In GPT-2 and GPT-3 the heads together are
 # as wide as the input: 96 contexts of 128 columns are 12,288 again. Here is the walk for that
 # sentence and for 1,000 tokens of GPT-3. Tokens are rows, and a query is a row of 128 numbers;
 # where tokens are columns, as in some notes, everything is transposed, but nothing is "128 * 128".
@@ -332,28 +335,29 @@ print(attnlab.table(sentence.head(0, 0).weights, rows=symbols, columns=symbols, 
 #
 # <details><summary>Answer</summary>
 #
-# 125,226,240: the position embedding grows by 1,024 · 768 = 786,432, and nothing else does.
+# It has 125,226,240: the position embedding grows by 1,024 · 768 = 786,432, and nothing else grows.
 # Attention has no parameters for positions: the same matrices serve a text of any length.
 #
 # </details>
 #
-# **Exercise 2 (medium).** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Does that
-# double the parameters? What about half the heads, `n_head=6`?
+# **Exercise 2 (medium).** Make GPT-2 small twice as wide: `n_embd=1536` in `gpt2`, all else the
+# same. Does that double the parameters? What about half the heads, `n_head=6`?
 #
 # <details><summary>Answer</summary>
 #
-# More than three times: 418,748,928. The layers' matrices grow fourfold, the embeddings twofold.
-# The number of heads changes nothing: 124,439,808 with 6 as with 12, since fewer heads are wider.
+# The parameters more than triple, to 418,748,928. The layers' matrices grow fourfold, the
+# embeddings twofold. The number of heads changes nothing: the count is 124,439,808 with 6 heads as
+# with 12, since fewer heads are wider.
 #
 # </details>
 #
 # **Exercise 3 (medium).** Without biases and LayerNorms a layer has a multiple of D² parameters.
-# Which, and why? How many is that for GPT-2 small?
+# Which multiple is it, and why? How many parameters is that for GPT-2 small?
 #
 # <details><summary>Answer</summary>
 #
-# 12 D²: one D² each for `W_Q`, `W_K`, `W_V` and `W_O`, and 4 D² for each matrix of the MLP. That is
-# 7,077,888 of a layer's 7,087,872.
+# A layer has 12 D²: one D² each for `W_Q`, `W_K`, `W_V` and `W_O`, and 4 D² for each matrix of the
+# MLP. That is 7,077,888 of a layer's 7,087,872.
 #
 # </details>
 #
@@ -363,8 +367,9 @@ print(attnlab.table(sentence.head(0, 0).weights, rows=symbols, columns=symbols, 
 #
 # <details><summary>Answer</summary>
 #
-# Rank 1: all rows are multiples of the same row. With Dh = 1 the thin matrices have 8 numbers and
-# the full one 16; with Dh = 2, half of D, both have 16.
+# The rank is 1: all rows are multiples of the same row. With Dh = 1 the thin matrices together have
+# 8 numbers and the full matrix has 16. With Dh = 2, half of D, both have 16. So Dh must be less
+# than 2.
 #
 # </details>
 

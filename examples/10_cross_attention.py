@@ -7,12 +7,13 @@
 #
 # A translation model writes "black cats sleep" while attending to "les chats noirs dorment". An
 # **encoder** has read the French; the **decoder** writes the English. The queries come from one
-# sequence, the keys and values from the other. (In speech recognition the text has the queries, the
-# audio the keys and values.) Everything else is as in [chapter 3](03_one_head_by_hand.py).
+# sequence, the keys and values from the other. (In speech recognition the queries come from the
+# text, the keys and values from the audio.) Everything else is as in [chapter
+# 3](03_one_head_by_hand.py).
 #
-# The numbers are chosen so that each column has a meaning. An English word has three (colour,
-# animal, action). A French word has four: the article "les" needs a column too. Change any number,
-# and run the chapter again.
+# The numbers are chosen so that each column has a meaning. An English word has three numbers
+# (colour, animal, action). A French word has four: the article "les" needs a column too. Change any
+# number, and run the chapter again.
 #
 # * **Objective**: Compute attention between two sequences, as in a translation model.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
@@ -60,9 +61,9 @@ print(attnlab.table(memory, rows=french, columns=meanings, decimals=1))
 # %% [markdown]
 # ## 10.1 Queries from one sequence, keys and values from the other
 #
-# `Q = X W_Q` has a row for each English word, `K = memory W_K` and `V = memory W_V` one for each
-# French word. The sequences differ in length and in width. Only one thing has to match: a query and
-# a key must be equally wide, or they can't be multiplied.
+# `Q = X W_Q` has a row for each English word, and `K = memory W_K` and `V = memory W_V` have a row
+# for each French word. The sequences differ in length and in width. Only one thing has to match: a
+# query and a key must be equally wide, or they can't be multiplied.
 #
 # The `W_Q` here makes each word ask for its meaning, with a factor that sharpens the weights. `W_K`
 # gives each French word's meaning and drops the article. `W_V` passes on the French word unchanged.
@@ -89,8 +90,8 @@ print(attnlab.table(cross.K, rows=french, decimals=1))
 
 # %% [markdown]
 # The equation is the same as for any attention, [`raw_scores`](../attnlab/equations.py): `Q Kᵀ`.
-# Its rows are the queries, its columns the keys. With 3 words on one side and 4 on the other it is
-# not square, and no diagonal means "the word itself".
+# The rows of this product are the queries, its columns the keys. With 3 words on one side and 4 on
+# the other it is not square, and no diagonal means "the word itself".
 
 # %%
 print("\nraw_scores = Q Kᵀ")
@@ -118,10 +119,11 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 
 # %% [markdown]
 # Such a picture of a trained translation model made attention famous (Bahdanau and others, 2014):
-# one language on each axis, nearly a diagonal. It leaves the diagonal where the two languages order
-# their words differently: "European Economic Area" is "zone économique européenne". In their
-# picture a brighter cell is a larger weight; in ours, below, a darker one is. Our meanings are
-# chosen by hand; theirs were learned. In both, English has been read and French is being written.
+# it has one language on each axis, and nearly a diagonal. The large weights leave the diagonal
+# where the two languages order their words differently: "European Economic Area" is "zone
+# économique européenne". In their picture a brighter cell is a larger weight; in ours, below, a
+# darker cell is a larger weight. Our meanings are chosen by hand; theirs were learned. In both
+# pictures, English has been read and French is being written.
 
 # %%
 source = ["the", "European", "Economic", "Area", "was", "founded"]
@@ -139,8 +141,9 @@ pictures.heatmap(aligned.weights, rows=target, columns=source, title="alignment"
 # %% [markdown]
 # ## 10.3 Context
 #
-# The context has a row for each **English** word, in **French** columns: as many rows as there are
-# queries, as wide as a value. "sleep" gets mostly "dorment", and some of "chats".
+# The context has a row for each **English** word, in **French** columns: it has as many rows as
+# there are queries, and it is as wide as a value. "sleep" gets mostly "dorment", and some of
+# "chats".
 
 # %%
 print("\n10.3 context = weights V")
@@ -167,15 +170,15 @@ pictures.heatmap(masked.weights, rows=english, columns=french, title="weights, c
 
 # %% [markdown]
 # Among themselves the English words do need a causal mask, since they are written one by one. That
-# is **self-attention**, and it comes first in each layer of the decoder: attend to what is written
-# so far, then to the other sentence, then process both (the MLP of [chapter
+# is **self-attention**, and it comes first in each layer of the decoder. A word attends to what is
+# written so far, then to the other sentence; then the MLP processes both ([chapter
 # 8](08_a_tokens_journey.py)). GPT-2 is only a decoder: it has no second sequence, and so no
 # cross-attention. Its prompt is part of its only sequence.
 #
 # ## 10.5 Attention ignores the order of the keys
 #
-# Pass the French words in reverse order: the columns of the weights move along, the context stays
-# the same. That is why a model adds position embeddings.
+# Pass the French words in reverse order: the columns of the weights move along, and the context
+# stays the same. That is why a model adds position embeddings.
 
 # %%
 order = list(reversed(range(len(french))))  # or any other
@@ -188,8 +191,8 @@ print(f"\nLargest change of the context: {np.abs(shuffled.context - cross.contex
 # %% [markdown]
 # ## 10.6 Self-attention is the special case
 #
-# If the English sentence attends to itself, cross-attention is self-attention: the same function
-# with the same sequence as both arguments.
+# If the English sentence attends to itself, cross-attention is self-attention. It is the same
+# function, with the same sequence as both arguments.
 
 # %%
 W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
@@ -209,14 +212,14 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # <details><summary>Answer</summary>
 #
-# Less: the weight falls from 0.1427 to 0.0303. All scores are twice as far apart, so softmax gives
-# even more to the largest. Which one is the largest does not change: "black" still attends most to
-# "noirs".
+# It attends to "chats" less: the weight falls from 0.1427 to 0.0303. All scores are twice as far
+# apart, so softmax gives even more to the largest. Which score is the largest does not change:
+# "black" still attends most to "noirs".
 #
 # </details>
 #
-# **Exercise 2 (medium).** Let "sleep" not ask who sleeps: replace the 1 in its row of `X` by 0.
-# Where does the weight of "chats" go?
+# **Exercise 2 (medium).** Let "sleep" not ask who sleeps: replace the 1 in the row of "sleep" in
+# `X` by 0. Where does the weight of "chats" go?
 #
 # <details><summary>Answer</summary>
 #
@@ -229,20 +232,21 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # <details><summary>Answer</summary>
 #
-# Everything but "noirs", which keeps 0.0103; the other three have 0.3299 each. A negative score
-# repels.
+# It attends to everything but "noirs", which keeps 0.0103; the other three words have 0.3299 each.
+# A negative score repels.
 #
 # </details>
 #
-# **Exercise 4 (medium).** Now let the French words query the English ones:
+# **Exercise 4 (medium).** Now let the French words query the English words:
 # `attnlab.cross_attention(memory, X, W_K, W_Q, np.eye(3))`. What shape do the weights have? Are
-# they the transpose of 10.2's?
+# these weights the transpose of those in 10.2?
 #
 # <details><summary>Answer</summary>
 #
-# 4 x 3. The raw scores are the transpose of 10.1's, since the same rows are multiplied. The weights
-# are not: softmax normalises each row separately, and the rows are different now. "les" asks for
-# nothing, all its scores are 0, and each English word gets 0.3333 of its attention.
+# The weights are 4 x 3. The raw scores are the transpose of those in 10.1, since the same rows are
+# multiplied. The weights are not the transpose: softmax normalises each row separately, and the
+# rows are different now. "les" asks for nothing, so all its scores are 0, and each English word
+# gets 0.3333 of its attention.
 #
 # </details>
 
@@ -271,12 +275,12 @@ print(checked(cross, my_cross_attention, X, memory, W_Q, W_K, W_V))
 # <details><summary>Hint 2</summary>
 #
 # `Q @ K.T` has a row for each English word and a column for each French one, 3 x 4. Divide by the
-# root of the keys' width. No mask.
+# root of the keys' width. There is no mask.
 #
 # <details><summary>Hint 3</summary>
 #
-# Softmax over the French words: `axis=1`, so that each English word's row sums to 1. The context,
-# `weights @ V`, is 3 x 4 as well, but its columns are those of V.
+# Take the softmax over the French words: `axis=1`, so that each English word's row sums to 1. The
+# context, `weights @ V`, is 3 x 4 as well, but its columns are those of V.
 #
 # <details><summary>Solution</summary>
 #
@@ -295,5 +299,5 @@ print(checked(cross, my_cross_attention, X, memory, W_Q, W_K, W_V))
 #
 # * Queries come from one sequence; keys and values come from the other.
 # * The weights have a row for each query and a column for each key: no square, no diagonal.
-# * A complete source needs no causal mask; the text being written does.
+# * A complete source needs no causal mask; the text being written needs one.
 # * Self-attention is the case where both sequences are the same.

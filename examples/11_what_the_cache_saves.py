@@ -44,10 +44,10 @@ print(model)
 # %% [markdown]
 # ## 11.1 Earlier keys and values never change
 #
-# The mask lets a token attend only to earlier ones and itself ([chapter 4](04_your_journey.py)). So
-# nothing computed for a token, in any layer, depends on what comes after it. Here is a text, and
-# the same one with more words. In every layer the keys and values of the shared tokens are the
-# same.
+# The mask lets a token attend only to earlier tokens and itself ([chapter 4](04_your_journey.py)).
+# So nothing computed for a token, in any layer, depends on what comes after that token. Here is a
+# text, and the same text with more words. In every layer the keys and values of the shared tokens
+# are the same.
 
 # %%
 new_ids = model.tokenizer.encode(MORE) or [0]  # if empty, any token
@@ -67,10 +67,10 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
-# They differ at most by float32's rounding. The mask ensures that. Without it the tokens of the
-# short text would attend to the new words too: their contexts would differ already in layer 0, and
-# with them all keys and values of layer 1. (A model that attends in both directions, like BERT,
-# can't reuse them.)
+# They differ at most by float32's rounding. The mask ensures that. Without the mask, the tokens of
+# the short text would attend to the new words too: their contexts would differ already in layer 0,
+# and so would all keys and values of layer 1. (A model that attends in both directions, like BERT,
+# can't reuse keys and values.)
 
 # %%
 short_layer, long_layer = layers[0]
@@ -86,11 +86,12 @@ for name, masks in {
 # %% [markdown]
 # ## 11.2 One step by hand
 #
-# So keep them. Take a head of the longer text, just before its last token: the keys and values of
-# all other tokens are in the cache. Now the last token arrives, one row `x`. Three products with
-# that row give its query, its key and its value. The key and the value are appended to the others.
-# The query is multiplied with all keys (the equation [`raw_scores`](../attnlab/equations.py)), and
-# the weights mix all values ([`context`](../attnlab/equations.py)).
+# So keep the keys and values. Take a head of the longer text, just before its last token: the keys
+# and values of all other tokens are in the cache. Now the last token arrives, one row `x`. Three
+# products with that row give its query, its key and its value. The key and the value are appended
+# to the others. The query is multiplied with all keys (the equation
+# [`raw_scores`](../attnlab/equations.py)), and the weights mix all values
+# ([`context`](../attnlab/equations.py)).
 #
 # No mask is needed: everything in the cache came earlier. Queries are never kept: only the newest
 # token has a query that is still needed.
@@ -117,9 +118,9 @@ print(f"  context  {np.abs(context - head.context[-1]).max():.0e}")
 # %% [markdown]
 # ## 11.3 Step by step
 #
-# `generate` does this in every head. With `trace=True` it keeps each step. The first one runs the
-# prompt. Each later one runs a single token: one row of queries against all keys, most of which are
-# in the cache.
+# `generate` does this in every head. With `trace=True` it keeps each step. The first step runs the
+# prompt. Each later step runs a single token: one row of queries against all keys, most of which
+# are in the cache.
 
 # %%
 generated = model.generate(ids, NEW, temperature=0, trace=True)
@@ -149,8 +150,8 @@ pictures.heatmap(
 )
 
 # %% [markdown]
-# Stacked, the rows of all steps form one square, the same that a single run over the finished text
-# gives.
+# Stacked, the rows of all steps form one square. A single run over the finished text gives the same
+# square.
 
 # %%
 at_once = model.trace(generated.tokens.ids)
@@ -173,15 +174,15 @@ pictures.heatmap(
 # ## 11.4 The count
 #
 # How many multiplications does one more token take after T tokens? Without the cache, T + 1 rows go
-# through the model again; with it, one. In each layer:
+# through the model again; with the cache, one row does. Each layer takes these multiplications:
 #
 # * linear maps: D · 3D for Q, K and V, D · D for W_O, 2 · D · F for the MLP, for each row
 # * attention: Dh for each pair of a query and a key it may attend to, and Dh more for weights times
 #   values, in each of the H heads, so 2 · D for a pair
 #
-# Both ways also need the newest token's [`logits`](../attnlab/equations.py) once: D for each token
-# of the vocabulary. Counting needs no weights, only sizes, so GPT-2's are here too, whichever model
-# runs.
+# With or without the cache, the newest token's [`logits`](../attnlab/equations.py) are needed once:
+# D multiplications for each token of the vocabulary. Counting needs no weights, only sizes, so
+# GPT-2's counts are here too, whichever model runs.
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
@@ -212,8 +213,9 @@ for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.ite
 
 # %% [markdown]
 # With the cache the count hardly depends on T: most of it is linear maps of one row, and only the
-# attention to all earlier tokens grows. Without it each token costs more than the one before. Drawn
-# for GPT-2 small, in billions, the lower line is hard to tell from the axis.
+# attention to all earlier tokens grows. Without the cache each token costs more than the one
+# before. The picture shows GPT-2 small, in billions of multiplications; the lower line is hard to
+# tell from the axis.
 
 # %%
 lengths = range(1, gpt2.n_positions, 32)
@@ -226,10 +228,10 @@ pictures.curves(billions, x=list(lengths), x_name="T", y_name="10⁹ multiplicat
 # %% [markdown]
 # ## 11.5 The time
 #
-# Now with a timer. One more token after a longer text is timed in three ways: with the cache; only
-# the matrix products of that step, one row times each matrix; and without the cache. Each time is
-# the fastest of several runs, as many as fit in a second. The pocket model comes first, and below
-# it the model that runs, if it is a different one.
+# Now with a timer. One more token after a longer text is timed in three ways. The first is with the
+# cache. The second is only the matrix products of that step, one row times each matrix. The third
+# is without the cache. Each time is the fastest of several runs, as many as fit in a second. The
+# pocket model comes first, and below it the model that runs, if it is a different one.
 
 # %%
 TRIES, TIMES = 8, 16
@@ -273,17 +275,17 @@ print(align([columns, *map(measure, models)], left=()))
 # take nearly as long for one row as for many. No cache saves those.
 #
 # In a model of **GPT-2 small's** shape the products are most of a step. This was measured on a
-# machine with two cores (`tests/benchmarks/README.md` says how): 31 ms for a token with the cache,
-# after 32 to 95 others; the products alone took 27 to 31 ms of it. Running 128 tokens from scratch
-# took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, but at 128 tokens a factor of about
-# six rather than 88. The reason is memory bandwidth: a single row uses each weight for one
-# multiplication, and that machine can't read 498 MB of weights faster. Many rows processed together
-# share a single read.
+# machine with two cores (`tests/benchmarks/README.md` says how). A token with the cache, after 32
+# to 95 others, took 31 ms; the products alone took 27 to 31 ms of it. Without the cache, running
+# 128 tokens took 200 ms, and running 1,024 tokens took 1,612 ms. So the cache saves much, but at
+# 128 tokens it saves a factor of about six rather than 88. The reason is memory bandwidth: a single
+# row uses each weight for one multiplication, and that machine can't read 498 MB of weights faster.
+# Many rows processed together share a single read.
 
 # %% [markdown]
 # ## 11.6 What it costs
 #
-# The cache costs memory: two rows, a key and a value, for each layer and each token. They are D
+# The cache costs memory: two rows, a key and a value, for each layer and each token. Each row is D
 # numbers wide, all heads together, and a float32 takes 4 bytes.
 
 # %%
@@ -305,32 +307,34 @@ for name, config in SIZES.items():
 print(align(costs))
 
 # %% [markdown]
-# For one text that is little beside the weights. But there is one set of weights, and each text
+# For one text the cache is small beside the weights. But there is one set of weights, and each text
 # being generated has its own cache: a server with many users holds more cache than model. That is
 # why later models keep less for each token ([chapter 17](17_where_next.py)).
 #
 # ## 11.7 Predict, change, see
 #
 # **Exercise 1 (basic).** The text at the top has 8 tokens in the pocket model's vocabulary. Put
-# `NEW = 10`. How many rows go through the model until the tenth token is chosen? How many without a
-# cache? (The step that only computes the last token's own rows does not count.)
+# `NEW = 10`. How many rows go through the model until the tenth token is chosen? How many would it
+# be without a cache? (After the tenth token is chosen, one more step computes only that token's own
+# rows. Don't count that step.)
 #
 # <details><summary>Answer</summary>
 #
-# With the cache 8, then 9 times one: 17. Without it 8 + 9 + ... + 17 = 125.
+# With the cache, 8 rows go through for the text, and then one row in each of nine steps: 17.
+# Without the cache there are 8 + 9 + ... + 17 = 125.
 #
 # </details>
 #
 # **Exercise 2 (medium).** Put the new words before the text instead of after it. Are the keys and
-# values of the old ones still the same? In 11.1, below the line that defines `longer`, write
+# values of the old words still the same? In 11.1, below the line that defines `longer`, write
 # `longer, shared = [*new_ids, *ids], slice(-T, None)`.
 #
 # <details><summary>Answer</summary>
 #
-# No, not even in layer 0: the keys there are up to 2.7 apart. Each word has moved by two positions,
-# so it includes another row of `W_P`, and in layer 1 it has also attended to other words. That is
-# why GPT-2 has to recompute all tokens when the text has grown too long and the oldest token is
-# dropped.
+# No, not even in layer 0: the keys there are up to 2.7 apart. Each old word has moved by two
+# positions, so it includes another row of `W_P`, and in layer 1 it has also attended to other
+# words. That is why GPT-2 has to recompute all tokens when the text has grown too long and the
+# oldest token is dropped.
 #
 # </details>
 #
@@ -340,20 +344,20 @@ print(align(costs))
 #
 # <details><summary>Answer</summary>
 #
-# They are equal at 6 · D tokens, which is 4,608 for D = 768: four and a half times as many as GPT-2
-# can take. At its last position attending is 18.2 percent of a layer's count. So T² makes attention
-# expensive only for long texts.
+# Both costs are equal at 6 · D tokens, which is 4,608 for D = 768: four and a half times as many as
+# GPT-2 can take. At GPT-2's last position attending is 18.2 percent of a layer's count. So T² makes
+# attention expensive only for long texts.
 #
 # </details>
 #
 # **Exercise 4 (medium).** The largest GPT-2, XL, has 48 layers and D = 1600. How many MB does the
 # cache of a text of 1,024 tokens take? How many such texts must be generated at once for the caches
-# to take more than the 6,230 MB of its weights? (To check: add it to `SIZES`, with 25 heads.)
+# to take more than the 6,230 MB of XL's weights? (To check, add XL to `SIZES`, with 25 heads.)
 #
 # <details><summary>Answer</summary>
 #
-# 4 · 2 · 48 · 1600 is 0.6144 MB for a token and 629.1 MB for a text. Ten texts take more than the
-# weights.
+# A token takes 4 · 2 · 48 · 1600 bytes, which is 0.6144 MB, and a text takes 629.1 MB. Ten texts
+# take more than the weights.
 #
 # </details>
 
@@ -384,8 +388,8 @@ print(checked(expected, my_step, x, K_cache, V_cache, Q_params, K_params, V_para
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Three products, each plus its bias: `x @ W + b`. The row of the query is used now and never
-# stored; the rows of the key and of the value join their caches.
+# There are three products, each plus its bias: `x @ W + b`. The row of the query is used now and
+# never stored; the rows of the key and of the value join their caches.
 #
 # <details><summary>Hint 2</summary>
 #
@@ -394,8 +398,8 @@ print(checked(expected, my_step, x, K_cache, V_cache, Q_params, K_params, V_para
 #
 # <details><summary>Hint 3</summary>
 #
-# No mask: everything in the cache is earlier. Divide the powers of e by their sum. To make a vector
-# a single row, `scores[np.newaxis]` has the shape (1, T).
+# There is no mask: everything in the cache is earlier. Divide the powers of e by their sum. To make
+# a vector a single row, `scores[np.newaxis]` has the shape (1, T).
 #
 # <details><summary>Solution</summary>
 #

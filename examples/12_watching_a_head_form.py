@@ -10,9 +10,9 @@
 # of two layers can learn it, a model of one layer can't, and it appears suddenly. Here we train
 # both from scratch, on the same text, and watch their heads while they learn.
 #
-# It takes about 20 seconds on a laptop. Change any number and run the chapter again. What the text
-# says about positions and steps holds for the numbers below: with another seed the head may appear
-# elsewhere, later, or not at all, which is worth seeing too.
+# The training takes about 20 seconds on a laptop. Change any number and run the chapter again. What
+# the text says about positions and steps holds for the numbers below: with another seed the head
+# may appear elsewhere, later, or not at all, which is worth seeing too.
 #
 # * **Objective**: Train two small models and see when, and why, an induction head forms in one of
 #   them.
@@ -82,13 +82,13 @@ for ids in lines(6):
 #
 # We watch 64 lines of ten letters, repeated once, which are not in the training text. The letters
 # are ids and need no tokenizer: a `ForwardPass` over ids shows what a text's trace shows, here for
-# all lines at once.
+# all 64 lines at once.
 #
 # * **The loss on each half** (the cross-entropy). On the first half no model can do better than
 #   about ln 26 = 3.26. On the second half a model that looks back can come near 0.
-# * **The heads of the last layer.** A letter of the second half has a copy in the first. How much
-#   weight goes to the token 0, 1, 2, ... positions after that copy? The letter that comes next is
-#   at 1.
+# * **The heads of the last layer.** A letter of the second half has a copy in the first half. How
+#   much weight goes to the token 0, 1, 2, ... positions after that copy? The letter that comes next
+#   is at 1.
 # * **The heads of layer 0.** How much weight goes to the previous token?
 
 # %%
@@ -174,9 +174,9 @@ pictures.curves(
 
 # %% [markdown]
 # For hundreds of steps the two models behave alike: they learn the lines of two letters, and
-# nothing about the second half. (Their loss is above 3.26, since they predict such lines.) Then,
-# within some two hundred steps, the loss of the two-layer model falls. The one-layer model never
-# gets there.
+# nothing about the second half of the test lines. (Their loss is above 3.26, since they predict
+# such lines of two letters.) Then, within some two hundred steps, the loss of the two-layer model
+# falls. The loss of the one-layer model never falls that far.
 #
 # What happened inside? The two curves below show the two-layer model.
 
@@ -190,17 +190,17 @@ pictures.curves(
 
 # %% [markdown]
 # Layer 0 has a **previous-token head** early, since lines of two letters need one: in `ababab` the
-# next letter is the previous one. From step 300 on it gives that token about 0.95 of its weight or
-# more. For another 300 steps nothing else uses it. Then a head of layer 1 finds the right position,
-# and that is when the loss falls.
+# next letter is the previous one. From step 300 on the head gives the previous token about 0.95 of
+# its weight or more. For another 300 steps nothing else uses it. Then a head of layer 1 finds the
+# right position, and that is when the loss falls.
 #
 # ## 12.4 Before, during and after it forms
 #
 # Here is the same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step,
 # when a quarter of its weight goes to one position, and at the end. Each row is a letter of the
-# second half, each column a letter it attends to. (With `SHORT = 0.0`, as in exercise 4, no head
-# reaches a quarter in 1,200 steps: the middle moment is missing, and the rest of the chapter shows
-# a head that hasn't formed.)
+# second half, and each column is a letter that this letter attends to. (With `SHORT = 0.0`, as in
+# exercise 4, no head reaches a quarter in 1,200 steps: the middle moment is missing, and the rest
+# of the chapter shows a head that hasn't formed.)
 
 # %%
 forward = ForwardPass(held_out, runs[2].parameters)
@@ -225,14 +225,14 @@ pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head
 
 # %% [markdown]
 # With the numbers above, both heads of layer 1 found the same position. Look at the second k. A
-# textbook induction head attends to the z after the earlier k. This head attends to the next token,
-# v: layer 0 has written the z there too, so either token can supply it, and training happened to
-# find this one. The next sections show what is written there, and how the head finds it.
+# textbook induction head attends to the z after the earlier k. This head attends to the token after
+# that z, the v: layer 0 has written the z there too, so either token can supply the z, and training
+# happened to find the v. The next sections show what is written there, and how the head finds it.
 #
 # ## 12.5 What layer 0 has written there
 #
-# Each head of layer 0 attends a fixed number of tokens back. It writes the letter there into the
-# residual stream, so at each token layer 1 can also read those earlier letters.
+# Each head of layer 0 attends a fixed number of tokens back. It writes the letter at that place
+# into the residual stream, so at each token layer 1 can also read those earlier letters.
 
 # %%
 weights_back = np.stack([mean_weight_at(forward, 0, -distance) for distance in range(5)], axis=1)
@@ -280,16 +280,18 @@ print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probabili
 
 # %% [markdown]
 # It is the letter *before* the copy, three positions before v. In 12.5 one head of layer 0 attends
-# one token back, the other three. So the key of v carries the note "three before me: q", the query
-# of k the note "before me: q", and the two match. (The second q finds no match: there is no letter
-# before the first q.) Queries and keys made from what an earlier layer's heads wrote: that is
-# **composition** (of keys, K-composition, and of queries, Q-composition).
+# one token back, the other head three tokens back. So the key of v carries the note "three before
+# me: q", the query of k carries the note "before me: q", and the two match. (The second q finds no
+# match: there is no letter before the first q.) Here queries and keys are made from what an earlier
+# layer's heads wrote. That is **composition** (of keys, K-composition, and of queries,
+# Q-composition).
 #
 # ## 12.7 Why one layer can't
 #
 # In layer 0 a key, a row of [`K`](../attnlab/equations.py), depends on its own letter and position,
-# and nothing else. z's key can't tell that k came before it, whatever W_K is. Replace the letter
-# before a token, and layer 0's key of the token stays the same to the last bit. Layer 1's does not.
+# and nothing else. The key of z can't tell that k came before z, whatever W_K is. Replace the
+# letter before a token, and the token's key in layer 0 stays the same to the last bit. Its key in
+# layer 1 does not stay the same.
 
 # %%
 key_at = copy + offset
@@ -303,9 +305,10 @@ for layer, change in enumerate(changes):
     print(f"  layer {layer}   {change:.2f}")
 
 # %% [markdown]
-# A head of a one-layer model can know *which* letters a line has, since every letter it sees brings
-# its own value. It can't know which of them came after the k. For that, one head must have written
-# "before me: k" on a token, and then another must look for it: two steps, two layers.
+# A head of a one-layer model can know *which* letters a line has, since every letter that it sees
+# brings its own value. The head can't know which of the letters came after the k. For that, one
+# head must have written "before me: k" on a token, and then another head must look for this note:
+# two steps, two layers.
 #
 # ## 12.8 Predict, change, see
 #
@@ -315,8 +318,8 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# -ln 0.1 = ln 10 = 2.30. The one-layer model ends at 3.3, not even that good. Most lines of its
-# text have two letters, and it predicts those.
+# The loss is -ln 0.1 = ln 10 = 2.30. The one-layer model ends at 3.3, not even that good. Most
+# lines of its text have two letters, and the model predicts such lines.
 #
 # </details>
 #
@@ -325,9 +328,9 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# The same as before: 0.9 of its weight is on the same position, as with nothing replaced. The key
-# it looks for says "three before me", which is one letter before the copy; it has no information
-# about earlier letters.
+# The head does the same as before: 0.9 of its weight is on the same position, as with nothing
+# replaced. The key that it looks for says "three before me", which is one letter before the copy;
+# that key has no information about earlier letters.
 #
 # </details>
 #
@@ -336,23 +339,23 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# The first v as before, with more than 0.6 of its weight. The head has not learned a distance. It
-# looks for a letter, wherever that is.
+# It attends to the first v as before, with more than 0.6 of its weight. The head has not learned a
+# distance. It looks for a letter, wherever that letter is.
 #
 # </details>
 #
-# **Exercise 4 (hard).** Set `SHORT = 1.0`, so that all lines have two letters. Then `SHORT = 0.0`,
-# so that none do. Which of the two curves in the second picture of 12.3 rises, and what happens to
-# the loss?
+# **Exercise 4 (hard).** Set `SHORT = 1.0`, so that all lines have two letters. Then set
+# `SHORT = 0.0`, so that no line has two. Which of the two curves in the second picture of 12.3
+# rises, and what happens to the loss?
 #
 # <details><summary>Answer</summary>
 #
-# With 1.0 both heads of layer 0 become previous-token heads, which put all their weight there, and
-# in layer 1 nothing forms: two letters need no more. On the test lines, which the model has never
-# seen, it is confident and wrong: its loss on the second half rises far above 3.26. With 0.0
-# neither curve rises in 1,200 steps, and the loss of two layers stays near 3.2. Without short lines
-# nothing needs the previous letter, and without that note layer 1 has nothing to read. The easy
-# lines teach what the hard ones need.
+# With 1.0 both heads of layer 0 become previous-token heads, which put all their weight on the
+# previous token, and in layer 1 nothing forms: two letters need no more. On the test lines, which
+# the model has never seen, it is confident and wrong: its loss on the second half rises far above
+# 3.26. With 0.0 neither curve rises in 1,200 steps, and the loss of the two-layer model stays near
+# 3.2. Without short lines nothing needs the previous letter, and without a note of the previous
+# letter, layer 1 has nothing to read. The easy lines teach what the hard ones need.
 #
 # </details>
 
@@ -361,6 +364,6 @@ for layer, change in enumerate(changes):
 #
 # * A model of two layers learns to copy, suddenly; a model of one layer does not.
 # * First a previous-token head forms, which the easy lines need; the second layer then uses what
-#   it writes.
+#   this head writes.
 # * Computing queries and keys from what an earlier head wrote is called composition.
 # * An ablation of one letter at a time shows what a weight depends on.

@@ -59,7 +59,7 @@ divisors = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are 
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
 #
-# `sum` is the weighted mean of d_weight. A key whose d_weight is below `sum` is better than
+# `sum` is the weighted mean of d_weight. A key whose d_weight is below this mean is better than
 # average, and its score should rise. (**Gradient descent** steps against the gradient: where
 # d_score is negative, the score rises.) Take a pencil and work out one row.
 
@@ -79,7 +79,7 @@ for variant, w in weights.items():
 
 # %% [markdown]
 # With the division, key 1's score is pushed up and key 0's score down. Without the division, the
-# same d_weight gives key 1 a d_score of only -0.0003. Look at the two factors of each product: key
+# same d_weight gives key 1 a d_score of size 0.0003. Look at the two factors of each product: key
 # 1's bracket is nearly -1, the largest possible, but its weight is 0.0003; key 0's weight is nearly
 # 1, but its bracket is 0.0003. Each product has one factor that is nearly 0. That is what
 # **saturated** means: one weight is 1, the rest are 0, and whatever gradient the loss sends, next
@@ -410,7 +410,7 @@ print(checked(expected, my_learning_step, Q, K, target, 2.0))
 # <details><summary>Hint 3</summary>
 #
 # `scores` is `Q @ K.T / root`, so d_Q is `d_scores @ K / root`. The new `Q` is `Q - rate * d_Q`. Go
-# forward once more with the new `Q`.
+# forward once more with this matrix.
 #
 # <details><summary>Solution</summary>
 #

@@ -480,9 +480,9 @@ estimate.plot() if estimate else None
 #
 # </details>
 #
-# **Exercise 3 (hard).** Take the mean of a single text, `MEANS = ["The cat chased the kite, but
-# it"]`. Then `context of other texts` puts into our text what head 2 wrote in the other text. What
-# will follow?
+# **Exercise 3 (hard).** Take the mean of a single text,
+# `MEANS = ["The cat chased the kite, but it"]`. Then `context of other texts` puts into our text
+# what head 2 wrote in the other text. What will follow?
 #
 # <details><summary>Answer</summary>
 #

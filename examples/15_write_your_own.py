@@ -121,8 +121,8 @@ for mistake, attempt in mistakes.items():
 # %% [markdown]
 # Nobody wrote a list of these mistakes. `check` takes the line of the first step that differs,
 # changes one thing in it that a person might write, runs the changed line on the right numbers, and
-# compares. If a changed line gives your numbers in every cell, `check` prints it; if two changed
-# lines do, it prints both. Here is the idea in three lines:
+# compares. A changed line that gives your numbers in every cell is printed; if two changed lines
+# do, both are printed. Here is the idea in three lines:
 
 # %%
 Dk, D = K.shape[1], head.X.shape[1]
@@ -314,8 +314,8 @@ edited
 #
 # <details><summary>Answer</summary>
 #
-# `Q`, `K` and `V` still agree: 3 of 7. The first step that doesn't is `scores`, and `check` names
-# the mistake `scores = raw_scores`: the division by √Dk is missing.
+# `Q`, `K` and `V` still agree: 3 of 7. The first step that doesn't is `scores`, and the reported
+# mistake is `scores = raw_scores`: the division by √Dk is missing.
 #
 # </details>
 #
@@ -346,14 +346,14 @@ edited
 # <details><summary>Answer</summary>
 #
 # 2 of 7 still agree, `attention.X` and `attention.output`. The first step that doesn't is `mid`,
-# and `check` names the mistake `mid = attention.output`: the residual is missing.
+# and the reported mistake is `mid = attention.output`: the residual is missing.
 #
 # </details>
 
 # %% [markdown]
 # ## Summary
 #
-# * A head is seven steps; `check` compares each with the model's.
+# * A head is seven steps; the check compares each of them with the model's.
 # * Two programs agree up to rounding, never bit by bit.
 # * Heads are split with a reshape and a swap of axes; without the swap the shape is right and the
 #   numbers are not.

@@ -129,8 +129,8 @@ print(f"largest difference from the head's context: {np.abs(by_tiles - head.cont
 #
 # Replace softmax with something simpler, `φ(q)·φ(k)` with a φ that is never negative, and the sums
 # can be reordered. Everything from earlier tokens fits into one matrix, `S`, the sum of `φ(k)ᵀ v`,
-# as wide as the head however long the text is. Each new token adds its own product to `S`. The
-# price is that the weights are different, and less sharp. (Katharopoulos and others, 2020,
+# as wide as the head however long the text is. Each new token adds its own product to this matrix.
+# The price is that the weights are different, and less sharp. (Katharopoulos and others, 2020,
 # "Transformers are RNNs".)
 
 
@@ -164,8 +164,8 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 # * **Share between heads.** Several heads have their own queries but share one set of keys and
 #   values (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
 # * **Compress.** Keep `C = X W_down`, a few numbers for each token, and compute all heads' keys and
-#   values from `C` (multi-head latent attention: DeepSeek-V2, 2024). The keys need not even be
-#   computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
+#   values from these numbers (multi-head latent attention: DeepSeek-V2, 2024). The keys need not
+#   even be computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
 # The singular values of this head's `K` show how few numbers would do. The page on
 # [MLA](later/mla.py) computes them for a whole layer.

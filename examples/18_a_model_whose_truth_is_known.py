@@ -76,9 +76,9 @@ pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_n
 
 # %% [markdown]
 # With the settings above, no part alone reaches more than 0.06, and no three parts reach more than
-# 1.80; the whole model has 6.28. Then some four parts reach 6.42, as much as all ten, and some six
+# 1.80 of the whole model's 6.28. Then some four parts reach 6.42, as much as all ten, and some six
 # parts reach 7.14, more than all ten: some parts do harm. The mean rises late: with eight parts it
-# is 3.01, still less than half of 6.28. It matters which parts are kept together.
+# is still less than half of what the whole model has. It matters which parts are kept together.
 #
 # You don't have to trust the table. Here is one of its values, computed by hand with edits:
 
@@ -204,9 +204,9 @@ for task in tasks:
 
 # %% [markdown]
 # With the settings above, `pronoun` needs four parts, and no other four work. `weather` needs nine
-# of ten: not everything has a small circuit. In `mood` three circuits of six parts reach 0.9, so
-# "the" circuit doesn't exist. In `family` five parts have a faithfulness of 1.52: the rest of the
-# model works against them.
+# of ten: not everything has a small circuit. In `mood` three circuits of six parts are equally
+# good, so "the" circuit doesn't exist. In `family` five parts have a faithfulness of 1.52: the rest
+# of the model works against them.
 
 # %% [markdown]
 # ## 18.5 Methods against the truth
@@ -284,8 +284,7 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 # table has four columns for each part of layer 0. The first is the part's share in that sum. The
 # second is the share of the score that is lost if the part is ablated. The third says how much of
 # the difference between the two sentences of a pair goes from the part straight to the head's keys
-# (path patching). The fourth is the interaction from 18.3: how much the part and the head need each
-# other.
+# (path patching). The fourth is their interaction: how much the part and the head need each other.
 
 # %%
 reader = f"blocks.1.attention.heads.{READER[-1]}"
@@ -328,8 +327,8 @@ print(attnlab.table(answers, rows=parts[:5], columns=names, decimals=2))
 # most. The columns disagree on head 0.2. It has 0.03 of the sum, and nothing of what the path
 # carries. Yet 0.67 of the score is lost without it, and its interaction with head 1.2 is 1.28. The
 # reason is that MLP 0 reads what head 0.2 writes: if only this path is cut, 0.65 is lost. So the
-# sum and the path say what reaches head 1.2 directly. The ablation and the interaction say what
-# head 1.2 depends on.
+# sum and the path say what reaches the head directly. The ablation and the interaction say what the
+# head depends on.
 
 # %% [markdown]
 # ## 18.7 Whose truth?
@@ -377,9 +376,9 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 
 # %% [markdown]
 # With the settings above, both ablations show that head 1.2 is needed: without it 5.47 and 5.59 are
-# lost. Without head 0.2, 1.11 and 2.82 are lost. Later parts rely on what head 0.2 always writes;
-# the mean leaves that in place, and the 0 takes it away. The losses in the column `zero` are also
-# in the table of subsets that was computed with 0.
+# lost. Without head 0.2, 1.11 and 2.82 are lost. Later parts rely on what this head always writes;
+# the mean leaves that in place, and the 0 takes it away. The losses with 0 are also in the table of
+# subsets: it was computed once with means and once with 0.
 #
 # **What the truth can't tell.** The parts are whole heads and whole MLPs. The sentences are of
 # eight kinds from a small grammar, six sentences of each kind; the standard errors are in
@@ -396,7 +395,7 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 # <details><summary>Answer</summary>
 #
 # Head 0.1, the previous-token head, with 4.02, and head 0.2 with 2.08. The induction heads 1.2 and
-# 1.3 follow with 1.79 and 1.50. Alone, heads 0.1 and 0.2 do next to nothing: 0.01 and 0.02. An
+# 1.3 follow with 1.79 and 1.50. Alone, the first two heads do next to nothing: 0.01 and 0.02. An
 # induction head finds only what a previous-token head has marked.
 #
 # </details>
@@ -407,9 +406,9 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 # <details><summary>Answer</summary>
 #
 # In `recital`. The two texts of a pair differ in the third word. The induction heads find the third
-# word because head 0.1 wrote into its position which word comes before it. The word before it is
-# the same in both texts, so patching changes next to nothing. In `colours`, patching says 11.24,
-# and the head's Shapley value is 1.07.
+# word because the watched head wrote into its position which word comes before it. The word before
+# it is the same in both texts, so patching changes next to nothing. In `colours`, patching says
+# 11.24, and the head's Shapley value is 1.07.
 #
 # </details>
 #
@@ -423,7 +422,7 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 #
 # </details>
 #
-# **Exercise 4 (hard).** `TASK = "gift"`, `WATCHED = "1.2"`. The Shapley value of head 1.2 is
+# **Exercise 4 (hard).** `TASK = "gift"`, `WATCHED = "1.2"`. The Shapley value of this head is
 # negative. Where does this head attend in `pocket.trace(sentence.clean)`, and where in
 # `sentence.corrupted`? Why does patching say almost nothing?
 #
@@ -432,7 +431,7 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 # The Shapley value is -2.35, and patching says -0.01. In both sentences the last token attends to
 # the first name, and the head makes that name more probable. The first name is the wrong answer in
 # one sentence and the right one in the other. Patching changes next to nothing, since the head does
-# the same in both. The best subset leaves head 1.2 out and has 18.55; all parts together have
+# the same in both. The best subset leaves this head out and has 18.55; all parts together have
 # 10.57.
 #
 # </details>

@@ -155,7 +155,7 @@ print(attnlab.table(last_rows, rows=names, columns=PIECES[SHOWN], decimals=2))
 # The first token's row in every map is 1, 0, 0, ...: it sees only itself. So its vector is the same
 # whatever follows, in every layer: a fixed place, which all later tokens can see. The matrices show
 # that much. They don't contain vectors. But the heads of `english`, the model in attnlab that reads
-# simple English, rest too. Take the first seven tokens of sentences that `english` wasn't trained
+# simple English, rest too. Take the first seven tokens of sentences that this model wasn't trained
 # on. How long is the first token's vector in the residual stream, and how long are its values times
 # `W_O`, which are what a head adds where it attends to that token?
 
@@ -244,7 +244,7 @@ traces[SHOWN].head(4, 11)
 # One head does nothing else: in 4.11 every token gives the one before it more than 0.99, whatever
 # the words. Head 2.2 comes next and gives the previous token half of its attention. Head 3.2 gives
 # it 0.50 in one prompt and 0.41 in the other, head 3.7 0.47 and 0.35. In layers 5 to 10 no head
-# gives it more than 0.36. A **previous-token head** as clear as 4.11 is rare: one of 144.
+# gives it more than 0.36. A **previous-token head** as clear as this one is rare: one of 144.
 
 # %% [markdown]
 # ## 19.5 The same token
@@ -263,7 +263,7 @@ traces[SHOWN].head(0, 5)
 # Head 0.1 gives 1.00 and 0.97 to the token itself. Does it look for the same token, or for the same
 # position? Without a token that occurs twice, this can't be told. The next head, 0.5, lets us
 # guess: in prompt 1 `Ġa` gives 0.37 to `Ġthe`, the other article, five positions before, and next
-# to nothing to the words between. So head 0.5 compares words, not positions.
+# to nothing to the words between. So that head compares words, not positions.
 
 # %% [markdown]
 # ## 19.6 What papers say of these heads
@@ -323,7 +323,7 @@ print(f"             on what came next  {found:.2f}")
 again.head(3, 1).plot()
 
 # %% [markdown]
-# While head 3.1 reads the sentence above for the first time, most of its attention rests on the
+# While the head reads the sentence above for the first time, most of its attention rests on the
 # first token. The second time that token gets much less, and the token after the earlier copy gets
 # the most. **A head that rests isn't idle by nature: it waits for what it looks for.** So from two
 # prompts nobody can say what a resting head is for.
