@@ -5,7 +5,7 @@
 # > compared with all keys, and softmax turns how well they fit into shares. What a word gets is the
 # > mean of all values, by these shares.”
 #
-# There are three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil.
+# Here are three words, 猫 吃 鱼 (cat eats fish), and one attention head, small enough for a pencil.
 # Each word is a row of four numbers. These numbers are not trained: they were chosen to keep the
 # arithmetic short. The head computes what a head of GPT-2 computes, except for its biases and its
 # mask (the mask comes in [chapter 4](04_your_journey.py)).

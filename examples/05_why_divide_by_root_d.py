@@ -212,10 +212,10 @@ pictures.curves(
 # %% [markdown]
 # Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each
 # number of a query is the sum of 768 products of a number with variance 1 (LayerNorm ensures that)
-# and a number of `W_Q` with spread 0.02. As with the dice, the spread of the sum is √768 · 0.02 =
-# 0.55. Training may then make queries and keys longer, and some heads end up giving nearly all
-# their weight to one token ([chapter 7](07_heads_that_learned.py)). The division does not prevent
-# that. It makes the start soft, where every score can still be learned.
+# and a number of `W_Q` with spread 0.02. As with the dice, its spread is √768 · 0.02 = 0.55.
+# Training may then make queries and keys longer, and some heads end up giving nearly all their
+# weight to one token ([chapter 7](07_heads_that_learned.py)). The division does not prevent that.
+# It makes the start soft, where every score can still be learned.
 
 # %% [markdown]
 # ## 5.6 What it costs

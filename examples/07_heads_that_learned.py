@@ -507,10 +507,10 @@ pictures.heatmap([*cosines.values()], rows=[*cosines], columns=points, title="co
 # %% [markdown]
 # Here is the same with numbers chosen by hand. "Tower" stands for anything tall; beside "Eiffel"
 # the tower is of iron and in Paris, beside "miniature" it is small and of plastic. The first column
-# is iron and Paris, the second is small and plastic. Attention adds the other word's value, and one
-# vector becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价,
-# share price: the second table has fruit and company as its columns. A model may be a language
-# model or a fashion model.)
+# is iron and Paris, the second is small and plastic. Attention adds the value of the other word,
+# and one vector becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company
+# beside 股价, share price: the second table has fruit and company as its columns. A model may be a
+# language model or a fashion model.)
 
 # %%
 WORD, NEIGHBOURS = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}

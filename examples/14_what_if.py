@@ -462,9 +462,9 @@ estimate.plot() if estimate else None
 #
 # <details><summary>Answer</summary>
 #
-# Two heads are needed. Head 0 of layer 1 restores 0.75, and head 1 restores 0.24: these two
-# attended to the ball. After layer 0 the information is at `Ġkite` (0.98 restored), and after layer
-# 1 it is at `Ġit`.
+# Two heads are needed. Head 0 of layer 1 restores 0.75, head 1 restores 0.24: these two attended to
+# the ball. After layer 0 the information is at `Ġkite` (0.98 restored), and after layer 1 it is at
+# `Ġit`.
 #
 # </details>
 #
@@ -497,7 +497,7 @@ estimate.plot() if estimate else None
 #
 # <details><summary>Answer</summary>
 #
-# Two heads carry the mood: head 3 of layer 1 restores 0.66, and head 2 restores 0.26. After layer 0
+# Two heads carry the mood: head 3 of layer 1 restores 0.66, head 2 restores 0.26. After layer 0
 # most of the mood, 0.90, is still at the adjective, but 0.11 is already at the noun. The estimate
 # of 14.5 says 0.46 and 0.17: it finds the right heads, but says too little for both.
 #

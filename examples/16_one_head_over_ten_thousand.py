@@ -476,7 +476,7 @@ for passage in rise.least(*HEADS[-1]):
 #
 # <details><summary>Answer</summary>
 #
-# The column says 1.00 in the anecdote and 0.37 in the mean: the claim is true of one sentence and
+# The column says 1.00 in the anecdote, 0.37 in the mean: the claim is true of one sentence and
 # false of many. The value is lowest in sentences with quotes, 0.085. In the recital the words of
 # the first round attend to `Say`, and those of the second round attend to `ĠAgain`; the last full
 # stop gives it 0.90. The head does not look for the first token. It looks for the start of the

@@ -80,7 +80,7 @@ def test_exercise_2(chapter: Chapter, answer: str) -> None:
     longer = run(CHAPTER, {"[2, 0, 0],  # dog": "[4, 0, 0],  # dog"})
     assert (longer["similarity"][0, 2], longer["similarity"][0, 0]) == (4, 16)
     dog, it = longer["X"][0], longer["X"][2]
-    assert "from 2 to 4; to itself it goes from 4 to 16" in answer
+    assert "from 2 to 4. The similarity to itself goes from 4 to 16" in answer
     cosine = dog @ it / np.sqrt((dog @ dog) * (it @ it))
     assert f"{cosine:.4f}" in answer
 

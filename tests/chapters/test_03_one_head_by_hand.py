@@ -115,7 +115,7 @@ def test_exercise_5(answer: str) -> None:
     X = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 0.1, 0.2, 0.3]])
     W_Q = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.2, 0.3, 0.4]])
     for word, query in zip(("I", "love", "AI"), X @ W_Q, strict=True):
-        assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in answer
+        assert ", ".join(f"{number:.2f}" for number in query) + f' for "{word}"' in answer
     chapter = run(CHAPTER, OF_FIGURES[CHAPTER]["I love AI"])
     assert np.allclose(chapter["Q"], X @ W_Q)
     assert "W_Q has 3 columns, so W_K gets as many" in chapter.printed

@@ -57,7 +57,7 @@ def test_deviation_of_queries_before_training() -> None:
 def test_exercise_1(answer: str) -> None:
     chapter = run(CHAPTER, {"dice = (2, 8, 32)": "dice = (1, 10, 100)"}, until="# ## 5.2")
     one, ten, hundred = (math.sqrt(n * np.var([1, 2, 3, 4, 5, 6])) for n in (1, 10, 100))
-    assert f"one die has a spread of {one:.2f}, a hundred of {hundred:.2f}" in answer
+    assert f"one die has a spread of {one:.2f}, and a hundred dice have {hundred:.2f}" in answer
     assert f"have a spread of {ten:.2f}" in answer
     assert all(f"{exact:.2f}" in chapter.printed for exact in (one, ten, hundred))
 

@@ -68,7 +68,7 @@ def test_exercise_1(answer: str) -> None:
 
 def test_exercise_2(answer: str) -> None:
     chapter = run(CHAPTER, {V_OF: "\nscores *= 8\n"})
-    assert f"{chapter['weights'][-1, 0]:.4f} to be exact" in answer
+    assert f"it is {chapter['weights'][-1, 0]:.4f}." in answer
     best, second = np.sort(figures.load("walkthrough")["scores"][-1])[:-3:-1]
     assert f"{best - second:.2f} lower" in answer
     assert f"is {8 * (best - second):.2f}:" in answer

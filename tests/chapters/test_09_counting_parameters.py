@@ -91,7 +91,7 @@ def test_exercise_4(answer: str) -> None:
         lines = run(CHAPTER, changes, until="# ## 9.5").printed.splitlines()
         (line,) = [line for line in lines if line.startswith("our example")]
         assert line.split()[-3:-1] == [str(thin), "16"]
-    assert "have 8 numbers and the full one 16" in answer
+    assert "have 8 numbers and the full matrix has 16" in answer
 
 
 def test_shapes_through_the_model(chapter: Chapter) -> None:

@@ -52,7 +52,7 @@ def test_exercise_3(answer: str) -> None:
     negative = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = -3 * np.eye(3)\n"})["cross"].weights
     assert np.allclose(negative[0, [1, 3]], negative[0, 0])
     assert f"which keeps {negative[0, 2]:.4f};" in answer
-    assert f"other three have {negative[0, 0]:.4f} each" in answer
+    assert f"other three words have {negative[0, 0]:.4f} each" in answer
 
 
 def test_exercise_4(chapter: Chapter, answer: str) -> None:
@@ -62,7 +62,7 @@ def test_exercise_4(chapter: Chapter, answer: str) -> None:
     assert np.array_equal(turned.raw_scores, chapter["cross"].raw_scores.T)
     assert not np.allclose(turned.weights, chapter["cross"].weights.T, atol=0.01)
     assert turned.weights.shape == (4, 3)
-    assert answer.startswith("4 x 3.")
+    assert answer.startswith("The weights are 4 x 3.")
     assert np.allclose(turned.weights[0], 1 / 3)
     assert f"gets {turned.weights[0, 0]:.4f} of" in answer
 

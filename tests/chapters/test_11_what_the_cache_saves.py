@@ -53,7 +53,7 @@ def test_exercise_1(answer: str) -> None:
     steps = [step for step in chapter["generated"].steps if step.token]
     computed = sum(step.computed for step in steps)
     without_cache = sum(step.computed + step.cached for step in steps)
-    assert f" {computed}. Without it 8 + 9 + ... + 17 = {without_cache}." in answer
+    assert f" {computed}. Without the cache there are 8 + 9 + ... + 17 = {without_cache}." in answer
 
 
 def test_exercise_2(answer: str) -> None:

@@ -118,8 +118,8 @@ def test_exercise_3(answer: str) -> None:
 @pytest.mark.slow
 def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, {"d = 64 ": "d = 4 ", "queries, seed = 500,": "queries, seed = 40,"})
-    assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in answer
+    assert f"Key 1's d_score is {chapter['d_scores']['divided'][1]:.4f}," in answer
     with_it, without = (max(row) for row in chapter["fractions"][False])
     assert f"{without:.2f} of the queries" in answer
-    assert f"{with_it:.2f} with it" in answer
+    assert f"{with_it:.2f} find it with the division" in answer
     assert without > with_it

@@ -100,7 +100,7 @@ def test_exercise_1(answer: str) -> None:
     assert (
         f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in answer
     )
-    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in answer
+    assert f"at `Ġkite` ({stream[0, 4]:.2f} restored)" in answer
     assert stream[1, -1] == pytest.approx(1)
 
 
@@ -113,7 +113,7 @@ def test_exercise_2(answer: str) -> None:
     assert chapter["corrupted"].tokens.find("cat") == 6
     assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in answer
     assert f"{stream[1, -1]:.2f} at `Ġit`" in answer
-    assert f"with {heads[1, 2]:.2f}: what matters" in answer
+    assert f"alone restores {heads[1, 2]:.2f}: what matters" in answer
 
 
 def test_exercise_3(answer: str) -> None:
@@ -129,8 +129,8 @@ def test_exercise_3(answer: str) -> None:
 def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, CHANGES[CHAPTER]["a creature"])
     heads, estimate = chapter["heads"].restored[1], chapter["estimate"].restored[1]
-    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in answer
+    assert f"head 3 of layer 1 restores {heads[3]:.2f}, head 2 restores {heads[2]:.2f}" in answer
     adjective, noun = chapter["stream"].restored[0, [1, 3]]
-    assert f"most of it, {adjective:.2f}, is" in answer
+    assert f"most of the mood, {adjective:.2f}, is" in answer
     assert f"but {noun:.2f} is already at the noun" in answer
     assert f"says {estimate[3]:.2f} and {estimate[2]:.2f}" in answer

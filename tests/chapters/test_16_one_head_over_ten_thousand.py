@@ -183,7 +183,7 @@ def test_exercise_1(chapter: Chapter, answer: str) -> None:
     looked = [symbols[int(row.argmax())] for row in weights]
     assert looked[2:again] == ["Say"] * (again - 2)
     assert looked[again + 1 :] == ["ĠAgain"] * (len(symbols) - again - 1)
-    assert f"full stop with {weights[-1, again]:.2f}" in answer
+    assert f"full stop gives it {weights[-1, again]:.2f}" in answer
 
 
 def test_exercise_2(chapter: Chapter, answer: str) -> None:
@@ -196,12 +196,12 @@ def test_exercise_2(chapter: Chapter, answer: str) -> None:
 
 def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, {"KIND = None ": 'KIND = "recital" '}, until="# ## 16.4")
-    assert answer.startswith(f"{chapter['by_texts']:.4f}, with")
+    assert answer.startswith(f"The error is {chapter['by_texts']:.4f}, with")
     assert f"too large, {chapter['by_tokens']:.4f}." in answer
     stops = np.array([look[1, -1] for look in chapter["job_weights"]])
     others = np.concatenate([look[1, :-1] for look in chapter["job_weights"]])
-    assert f"has {stops.mean():.2f} on `ĠAgain`" in answer
-    assert f"its other tokens have a mean of {others.mean():.2f}." in answer
+    assert f"gives {stops.mean():.2f} to `ĠAgain`" in answer
+    assert f"other tokens of the recital have a mean of {others.mean():.2f}." in answer
 
 
 def test_exercise_4(chapter: Chapter, answer: str) -> None:

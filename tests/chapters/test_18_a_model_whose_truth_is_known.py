@@ -181,7 +181,7 @@ def test_exercise_1(answer: str) -> None:
     assert [f"{worth[n, 2]:.2f}" for n in order] == ["4.02", "2.08", "1.79", "1.50"]
     assert "4.02, and head 0.2 with 2.08" in answer
     assert "{:.2f} and {:.2f}".format(*worth[order[:2], 0]) in answer
-    assert "1.2 and 1.3 with 1.79 and 1.50" in answer
+    assert "1.2 and 1.3 follow with 1.79 and 1.50" in answer
 
 
 @pytest.mark.slow
@@ -189,10 +189,8 @@ def test_exercise_2(answer: str) -> None:
     chapter = run(CHAPTER, setting(WATCHED="0.1"))
     scores = dict(zip(chapter["tasks"], chapter["scores"].round(2), strict=True))
     assert scores["recital"][[0, 2]].tolist() == [0.07, 4.02]
-    assert (
-        "patching says {:.2f}, its Shapley value is {:.2f}".format(*scores["colours"][[0, 2]])
-        in answer
-    )
+    says = "patching says {:.2f}, and the head's Shapley value is {:.2f}"
+    assert says.format(*scores["colours"][[0, 2]]) in answer
     for sentence in chapter["truth"].sentences:
         if sentence.task == "recital":
             pair = [chapter["pocket"].trace(text).tokens.ids for text in sentence[1:3]]
@@ -204,8 +202,8 @@ def test_exercise_3(answer: str) -> None:
     chapter = run(CHAPTER, setting(FAITHFUL=0.5))
     sizes = [chapter["smallest_circuit"](task).split()[0] for task in ("pronoun", "weather")]
     assert sizes == ["4", "5"]
-    assert "Still 4" in answer
-    assert "5 instead of 9" in answer
+    assert "`pronoun` still needs 4" in answer
+    assert "5 parts instead of 9" in answer
 
 
 @pytest.mark.slow
@@ -213,7 +211,7 @@ def test_exercise_4(answer: str) -> None:
     chapter = run(CHAPTER, setting(TASK="gift", WATCHED="1.2"))
     gift = chapter["tasks"].index("gift")
     patched, _, shapley = chapter["scores"][gift]
-    assert f"{shapley:.2f}, and {patched:.2f} by patching" in answer
+    assert f"{shapley:.2f}, and patching says {patched:.2f}" in answer
     pocket, sentence, v = chapter["pocket"], chapter["sentence"], table_of("gift")
     for text in (sentence.clean, sentence.corrupted):
         trace = pocket.trace(text)
@@ -223,4 +221,4 @@ def test_exercise_4(answer: str) -> None:
         shares = attnlab.attribution(trace, (sentence.wrong, sentence.right))
         assert shares.heads[1, 2] > 1
     assert not v.argmax() >> found_part("1.2") & 1
-    assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in answer
+    assert f"{v.max():.2f}; all parts have {v[-1]:.2f}" in answer

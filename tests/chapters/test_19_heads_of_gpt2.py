@@ -169,16 +169,16 @@ def test_three_models(chapter: Chapter) -> None:
 def test_exercise_1(chapter: Chapter, answer: str) -> None:
     jobs = attnlab.jobs(chapter["traces"][1])
     column = jobs.jobs.index("previous")
-    assert answer.startswith(f"{jobs.attention[column, 5, 1]:.2f}, one sixth")
+    assert answer.startswith(f"{jobs.attention[column, 5, 1]:.2f}. Each token rests")
     assert jobs.attention[column, 5, 1] == pytest.approx(1 / 6, abs=0.005)
-    assert f"alike would be {jobs.even[column]:.2f}" in answer
+    assert f"tokens would have {jobs.even[column]:.2f}" in answer
 
 
 def test_exercise_2(chapter: Chapter, answer: str) -> None:
     changed = run(CHAPTER, {"RESTS_FROM = RESTING": "RESTS_FROM = 0.5"}, until="## 19.3")
     for layer in (0, 10):
         new, old = (f"{each['resting'][1, layer]:.2f}" for each in (changed, chapter))
-        assert f"{new} instead of {old} in layer {layer}" in answer
+        assert f"layer {layer} it is {new} instead of {old}" in answer
 
 
 def test_exercise_3(chapter: Chapter, answer: str) -> None:
@@ -188,7 +188,7 @@ def test_exercise_3(chapter: Chapter, answer: str) -> None:
     repeated = run_unchanged(CHAPTER)["awake"]
     rests = [rows[once:, 0].mean() for rows in (repeated, weights)] + [weights[1:once, 0].mean()]
     assert rests == sorted(rests)
-    assert answer.startswith("Less than in the first sentence, more than when")
+    assert answer.startswith("They give the first token less than the first sentence does")
     second_a = max(i for i, symbol in enumerate(symbols) if symbol == "Ġa")
     for row, after in ((second_a, "Ġcave"), (len(symbols) - 1, "ĠThey")):
         assert 1 + weights[row, 1:].argmax() == symbols.index(after)
