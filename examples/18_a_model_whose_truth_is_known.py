@@ -431,8 +431,7 @@ print(attnlab.table(np.transpose(lost_by), rows=heads, columns=ABLATIONS, decima
 # The Shapley value is -2.35, and patching says -0.01. In both sentences the last token attends to
 # the first name, and the head makes that name more probable. The first name is the wrong answer in
 # one sentence and the right one in the other. Patching changes next to nothing, since the head does
-# the same in both. The best subset leaves this head out and has 18.55; all parts together have
-# 10.57.
+# the same in both. The best subset leaves this head out and has 18.55; all parts have 10.57.
 #
 # </details>
 

@@ -134,5 +134,5 @@ def test_exercise_4(answer: str) -> None:
     _, _, loss, *best = np.transpose(none["history"][2])
     assert np.max(best) < 0.25  # so no head has a quarter of its weight there
     assert np.isclose(
-        number_after(answer, "the loss of two layers stays near "), loss[-1], atol=0.2
+        number_after(answer, "the loss of the two-layer model stays near "), loss[-1], atol=0.2
     )
