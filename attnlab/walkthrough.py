@@ -85,7 +85,9 @@ class Reproduction(Document):
             )
             return
         yield listed(self._data(), self._shown)
-        yield Message("(not compared: the similarity matrix, which its formula doesn't fit)")
+        yield Message(
+            "(not compared: the similarity matrix, which doesn't follow from the article's formula)"
+        )
         agreeing = sum(table.agrees for table in self.tables)
         verdict = Message("reproduced" if self.agrees else "NOT reproduced")
         template = "{agreeing} of {count} tables agree: {verdict}"

@@ -489,9 +489,9 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 #
 # Scores, weights and context differ. The first mistake is in the scores: they are divided by 2,
 # which is Dk and by chance also √D, so `check` names both. The line should be
-# `Q @ K.T / math.sqrt(K.shape[-1])`. The second mistake is in the weights: with `axis=-2` the
-# softmax runs over the queries, so that columns sum to 1 instead of rows. Remove both `.T`:
-# `attnlab.softmax(scores)`.
+# `Q @ K.T / math.sqrt(K.shape[-1])`. The second mistake is in the weights: because of the
+# two `.T` the softmax runs over the queries (`axis=-2`), so that columns sum to 1 instead of rows.
+# Remove both: `attnlab.softmax(scores)`.
 #
 # </details>
 #

@@ -537,7 +537,7 @@ print(f"From the two heads of 4.5: at most {np.abs(kept(X) - two_heads.output).m
 #
 # <details><summary>Answer</summary>
 #
-# The last row is: "step" has no word after it, so nothing is masked. The row begins with 0.1935
+# It is the last row. "step" has no word after it, so nothing is masked. The row begins with 0.1935
 # both times.
 #
 # </details>

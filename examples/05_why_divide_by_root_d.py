@@ -75,8 +75,9 @@ pictures.curves(probabilities, x=distances, x_name="distance from the mean", y_n
 #
 # Take a query q and a key k of d numbers each, all drawn from a normal distribution with mean 0 and
 # variance 1. One product of two such numbers acts like a die of variance 1. q·k is the sum of d
-# such products, so its variance is d: about 5 for d = 5, about 100 for d = 100. (The spread grows
-# with √d, not the variance.) So dividing by √d brings the variance back to 1, whatever d is.
+# such products, so its variance is d: about 5 for d = 5, about 100 for d = 100. (The variance grows
+# with d; the spread, its root, grows with √d.) So dividing by √d brings the variance back to 1,
+# whatever d is.
 
 # %%
 spread = []
@@ -163,11 +164,11 @@ difference = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in we
 print(f"w · (1 - w) and the measured values: at most {difference:.0e} apart")
 
 # %% [markdown]
-# With the scores above, every number is near 0.1 or 0.2: each key's score can be learned. Times 8,
-# keys 1 and 3 have 0.0029: the keys that lost get hardly any gradient. Times 64 all numbers are 0
-# to four decimals, the winner's too: the softmax is **saturated**, and nothing is learned,
-# whichever key should have won. [Chapter 13](13_softmax_that_saturates.py) shows what that does to
-# training.
+# With the scores above, every number is near 0.1 or 0.2: each key's score can be learned. With the
+# scores times 8, keys 1 and 3 have 0.0029: the keys that lost get hardly any gradient. Times 64,
+# all numbers are 0 to four decimals, the winner's too: the softmax is **saturated**, and nothing is
+# learned, whichever key should have won. [Chapter 13](13_softmax_that_saturates.py) shows what that
+# does to training.
 
 # %% [markdown]
 # ## 5.5 Why the root, and not d or d²
@@ -210,17 +211,17 @@ pictures.curves(
 )
 
 # %% [markdown]
-# Are a model's queries and keys like that? Before training they are, but smaller. In GPT-2 each
-# number of a query is the sum of 768 products of a number with variance 1 (LayerNorm ensures that)
-# and a number of `W_Q` with spread 0.02. As with the dice, its spread is √768 · 0.02 = 0.55.
-# Training may then make queries and keys longer, and some heads end up giving nearly all their
-# weight to one token ([chapter 7](07_heads_that_learned.py)). The division does not prevent that.
-# It makes the start soft, where every score can still be learned.
+# Are a model's queries and keys like these random ones? Before training they are, but smaller. In
+# GPT-2 each number of a query is the sum of 768 products of a number with variance 1 (LayerNorm
+# ensures that) and a number of `W_Q` with spread 0.02. As with the dice, its spread is
+# √768 · 0.02 = 0.55. Training may then make queries and keys longer, and some heads end up giving
+# nearly all their weight to one token ([chapter 7](07_heads_that_learned.py)). The division does
+# not prevent that. It makes the start soft, where every score can still be learned.
 
 # %% [markdown]
 # ## 5.6 What it costs
 #
-# Here is the cost for one head of GPT-2 and 12 tokens. The division is an addition to the products,
+# Here is the cost for one head of GPT-2 and 12 tokens. The division comes on top of the products,
 # so it can't be what makes attention fast.
 
 # %%

@@ -410,10 +410,10 @@ print(
 # This head has learned to attend elsewhere. **Without a baseline, a number is neither large nor
 # small.**
 #
-# (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
-# to each text, and their difference is known better than this formula says. Then let the atlas
-# measure the difference: as in 16.8, with a function of a trace that also traces `trace.ids` with
-# the other model.)
+# (An unusual text raises or lowers the numbers of two models together, such as one before and after
+# fine-tuning, so their difference over the same texts is known better than this formula says. Then
+# let the atlas measure the difference: as in 16.8, with a function of a trace that also traces
+# `trace.ids` with the other model.)
 
 # %% [markdown]
 # ## 16.8 What an atlas does not say
@@ -477,7 +477,7 @@ for passage in rise.least(*HEADS[-1]):
 # <details><summary>Answer</summary>
 #
 # The column says 1.00 in the anecdote, 0.37 in the mean: the claim is true of one sentence and
-# false of many. The value is lowest in sentences with quotes, 0.085. In the recital the words of
+# false of many. The value is lowest in sentences with quotes, 0.085. In this text the words of
 # the first round attend to `Say`, and those of the second round attend to `ĠAgain`; the last full
 # stop gives it 0.90. The head does not look for the first token. It looks for the start of the
 # current part of the text, and in a text of one part that is the first token.

@@ -307,14 +307,15 @@ def patch_pairs(
     if not are_of_last_rows or clean[0].edited_steps or not can_be_batched(corrupted[0], parts):
         settings: Any = {"at": at, "with_": with_, "by_position": by_position, "progress": False}
         analyse = partial(patch, parts=parts, **settings)
-        measured = effects_of_pairs(clean, corrupted, target, analyse, progress)
-        return Patching(corrupted[0], parts, by_position, description, *measured, with_)
+        effects, baselines = effects_of_pairs(clean, corrupted, target, analyse, progress)
+        return Patching(corrupted[0], parts, by_position, description, effects, baselines, with_)
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(progress, total=effects.size, unit="run") as bar:
         for indices in groups_of_pairs(clean, corrupted):
             clean_trace, corrupted_trace = (
-                traces._side_by_side(indices)[0] for traces in (clean, corrupted)
+                traces._side_by_side(indices)[0]  # one trace with an axis for the texts
+                for traces in (clean, corrupted)
             )
             directions = np.stack([targets[i].difference(clean_trace.W_U) for i in indices])
             for row, trace in enumerate((clean_trace, corrupted_trace)):
@@ -335,8 +336,8 @@ def is_of_last_row(target: Target | None, trace: Trace) -> TypeGuard[Target]:
 def can_be_batched(trace: Trace, parts: str) -> bool:
     """Whether patched runs can be computed side by side.
 
-    Every changed step needs a row for each token. The trace must have no edits, because an edit
-    may be a function, which expects a single run.
+    Every changed step needs a row for each token, and the runs share one mask. The trace must have
+    no edits, because an edit may be a function, which expects a single run.
     """
     graph = trace._run.graph
     changed = {step for path in expand(trace, parts) for step in changed_steps(graph, path)}
@@ -373,7 +374,7 @@ def batches_of(
 ) -> Iterator[tuple[list[int], list[dict[str, AnyArray]], int]]:
     """Yield the patches' indices in a batch, their patched values, and the first changed row."""
     T, originals = len(corrupted.positions), {step: at(corrupted, step) for step in steps}
-    n_texts = corrupted.embedding.size // (T * corrupted.config.n_embd)  # side by side
+    n_texts = corrupted.embedding.size // (T * corrupted.config.n_embd)  # that share the trace
     batch, values, start = list[int](), list[dict[str, AnyArray]](), T - 1
     for i in indices:
         path, rows = patches[i]

@@ -93,7 +93,7 @@ def why(
     Why
         `print` shows a sentence and the largest pairs; `.pairs`, `.plot()` and `.to_dataframe()`
         have all pairs; `.open(part)` splits a part. The query and the key have 4 + layer (H + 2)
-        parts each, vectors of Dh numbers.
+        parts each, vectors of Dh numbers: two embeddings, two biases, and those of each block.
 
     Raises
     ------

@@ -20,9 +20,9 @@ from attnlab.support.messages import Message
 from attnlab.support.sink import NOTABLE
 from attnlab.support.tables import Columns
 
-# The largest numbers of listed pairs, of promoted and of demoted tokens, and of tokens that the
-# query of a top text promotes.
-LISTED, WRITTEN, PROMOTED = 12, 8, 3
+LISTED = 12  # token pairs in a table
+WRITTEN = 8  # tokens that a head promotes most, and as many that it demotes most
+PROMOTED = 3  # tokens that the query of a top text promotes
 
 # Each table's title, the definition of its numbers, and the type of each column's cells.
 NUMBERS = {"mean": float, "error": float}
@@ -30,7 +30,7 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "positions": (
         "Weight by position of the key",
         "Mean weight that a query gives to a key at this position of its window, among the queries "
-        "that see it. The first query is skipped, so position 0 is what rests on the first token.",
+        "that see it. The first query is skipped, so position 0 has what rests on the first token.",
         {"from": int, "to": int, **NUMBERS, "texts": int},
     ),
     "distances": (
@@ -42,21 +42,22 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pairs": (
         "Token pairs",
         "Mean weight that a query token gives to all earlier occurrences of a key token together, "
-        "among the queries that see one. A window’s first token is left out, and so are pairs in "
-        "fewer than {texts} texts and all but the up to {pairs} pairs in the most texts.",
+        "among the queries that see one. A window’s first token is left out. Only the pairs "
+        "in the most texts are measured, at most {pairs}, and listed if they are in {texts} texts.",
         {"query": str, "key": str, **NUMBERS, "texts": int, "queries": int},
     ),
     "writes": (
         "What it writes to the next word",
         "What the head’s output, context W_O, adds to a token’s logit, less the mean of all "
-        "tokens; mean over positions, each with its own scale of the last LayerNorm. A window’s "
-        "first position is left out, and what later heads and MLPs make of the output.",
+        "tokens. It is a mean over positions, each with its own deviation of the last LayerNorm. A "
+        "window’s first position is left out. Later heads and MLPs aren’t counted.",
         {"token": str, "id": int, **NUMBERS},
     ),
     "tops": (
         "Top texts",
-        "Where the head attends most strongly away from the first token: the sum, over up to "
-        "{shown} successive queries, of how far the largest weight exceeds uniform attention.",
+        "Where the head attends most strongly away from the first token. The number is the sum, "
+        "over up to {shown} successive queries, of how far the largest weight exceeds uniform "
+        "attention.",
         {
             "text": str,
             "window": int,
@@ -67,8 +68,8 @@ TABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
             "weight": float,
             "content": str,
             "promotes": list,
-            "ids": list,
-            "earlier": list,
+            "ids": list,  # of `tokens`
+            "earlier": list,  # the tokens before these in the window
             "tokens": list,
             "lines": list,  # [query, key, weight, excess]; query and key are indices of `tokens`
         },

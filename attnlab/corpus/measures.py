@@ -48,7 +48,7 @@ class Sums(NamedTuple):
     """A measure's sums in a window or a text."""
 
     sums: NDArray[np.float64]  # (L, H), or () for loss
-    divisors: NDArray[np.float64]  # numbers of tokens, windows or total weights, (L, H) or ()
+    divisors: NDArray[np.float64]  # how many tokens or windows, or total weights; (L, H) or ()
 
 
 def as_measures(measures: Any) -> dict[str, Measure | None]:
@@ -82,7 +82,7 @@ def is_per_head(name: str) -> bool:
 def measure_trace(
     trace: Trace, measures: Mapping[str, Measure | None], text_sums: TextSums | None = None
 ) -> dict[str, Sums]:
-    """Compute all measures of a trace, and add its blocks to `text_sums`; keep no blocks' steps."""
+    """Compute all measures of a trace, which keeps no steps, and add its blocks to `text_sums`."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
     # Each function gets a fork, so that the trace doesn't keep the steps that the function reads.

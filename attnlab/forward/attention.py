@@ -76,7 +76,7 @@ class Attention(ShownResult):
     K = Step[Array]("Tk Dk")  # a row for each token that may be attended to: what it offers
     V = Step[Array]("Tk Dv")  # what that token passes on; V may be wider or narrower than K
     mask = Step[Mask]("Tq Tk", "True where the query may attend")
-    # It isn't called `bias`, since the `bias` of a block's attention belongs to LayerNorm.
+    # It isn't called `bias`, since in a block `attention.bias` is the bias of the LayerNorm before.
     score_bias = Step["Array | None"]("Tq Tk", "added to scores", optional=True, infinite=True)
     # dropout_mask is None without dropout, as in every trace.
     dropout_mask = Step["Array | None"]("Tq Tk", "0 or 1 / (1 - p)", optional=True)

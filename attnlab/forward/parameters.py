@@ -229,7 +229,7 @@ def context_of(layer: int, head: int) -> str:
 
 
 def as_averages(averages: Any, config: GPT2Config) -> Averages:
-    """Each head's average as a read-only float32 vector, (Dh,)."""
+    """Each head's average context, by path, as a read-only float32 vector (Dh,)."""
     check_kind(averages, Mapping, "averages", "a dict, as attnlab.averages returns it")
     heads = np.ndindex(config.n_layer, config.n_head)
     paths = [context_of(layer, head) for layer, head in heads]

@@ -180,8 +180,8 @@ def page_with_one_script(
 ) -> str:
     """The HTML of a kind of page without the frame of `page.html`, such as an atlas's page.
 
-    `body` is the body without its end tag. `data` becomes elements of JSON by id, which come before
-    `packs`, elements with numbers. `entries` names the script, see `modules`.
+    `body` is the body without its end tag. Each value of `data` becomes an element of JSON, whose
+    id is the key. `packs` are elements with numbers. `entries` names the script, see `modules`.
     """
     [script] = scripts_of(entries)
     policy = POLICY.format(scripts=f"'sha256-{digest(script)}'", style=digest(css))

@@ -40,7 +40,7 @@ EXPECTED = (
     "one text per file"
 )
 
-# Files of records have their texts in the field or column FIELD. TABLES has their delimiters.
+# Files of records have their texts in the field or column FIELD. TABLES has tables' delimiters.
 FIELD = "text"
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = {".csv": ",", ".tsv": "\t"}

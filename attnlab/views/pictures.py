@@ -51,9 +51,9 @@ PANEL_INCHES = 2.6  # the width and height of a panel
 COLOURS = LIGHT.positive, LIGHT.negative, LIGHT.ink, LIGHT.faint
 DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
-MARKERS_SHOWN = 10
+MARKED = 10  # points of a curve
 
-# A label may be in 16 directions from its point, at 9 distances in points: 144 candidates.
+# A label may be in 16 directions, none along an axis, at 9 distances (in pt): 144 candidates.
 ANGLES = np.arange(0.5, 16) * math.tau / 16
 DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))  # (144, 2)
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]  # (144, 1)
@@ -241,7 +241,7 @@ def curves(
         xs = np.arange(len(numbers)) if along is None else along
         # After each turn through the colours, dashes and markers are shifted to new combinations.
         turn = n // len(COLOURS)
-        every = math.ceil(len(numbers) / MARKERS_SHOWN)  # every second, third, ... point is marked
+        every = math.ceil(len(numbers) / MARKED)  # every second, third, ... point is marked
         axes.plot(
             xs,
             np.where(np.isfinite(numbers), numbers, np.nan),

@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 # The effect of the order of summation in float32.
 FLOAT32_NOISE = 1e-6
 
-MAX_DECIMALS = 300
+MAX_DECIMALS = 300  # 10**-300 is still larger than 0
 
 FORMATS = ".json", ".npz"
 
