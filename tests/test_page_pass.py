@@ -15,7 +15,7 @@ from attnlab import GPT2, GPT2Config, Trace, at
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.pages.packs import pack, packs_of_file
-from attnlab.pages.prediction import TOKENS
+from attnlab.pages.prediction import TOKENS, predicted_positions
 from attnlab.pages.token_pass import BUDGET, listed_paths
 from attnlab.views.explaining.explanation import Line, Parts, Term
 
@@ -344,6 +344,19 @@ def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> Non
     assert "token 4" in page.locator("#pass-title").inner_text()
     assert numbers(page.locator("#reading")) == [float(small.blocks[1].mid[4, 2])]
     assert page.locator("#pass-note").is_hidden()
+
+    # A token before the first prediction still has rows, but not all columns of W_1.
+    long = random_model(8, n_positions=160, n_embd=12, n_inner=200, n_layer=1)
+    trace = long.trace((TEXT + " ") * 12)
+    early = predicted_positions(trace).start - 8
+    page = open_page(trace)
+    to_cell(page, early, 0)
+    until(page, f"shownStep.position === {early}")
+    arithmetic = go_to(page, "blocks.0.mlp.hidden", 199)
+    assert "This file has the weights of components 0 to " in arithmetic.inner_text()
+    go_to(page, "logits", 0)
+    reason = f"This page has logits only from position {early + 8}."
+    assert page.locator("#step-missing").inner_text() == reason
 
 
 def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:

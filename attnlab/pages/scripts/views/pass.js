@@ -214,7 +214,8 @@ function showChosenStep() {
   byId("step-formula").textContent = headingOf(step) + (isEdited ? say(", edited") : "");
   byId("step-purpose").textContent = say(purpose);
   byId("step-missing").hidden = row !== undefined;
-  byId("step-missing").textContent = whyMissing(shownStep);
+  // Only rows of the vocabulary can be missing: those after tokens whose prediction the page doesn't have.
+  byId("step-missing").textContent = row ? "" : whyNoLogits(trace);
   for (const id of ["step-shape", "row-number", "step-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
   const [size, least, most] = [Math.hypot(...row), Math.min(...row), Math.max(...row)].map((x) => number(x, 4));
@@ -244,12 +245,8 @@ async function showComponent(row, c) {
   showReading(row, c);
   const explanation = await explanationOf(shownStep, shownStep.step, c);
   if (choice !== latestChoice || c !== selection.chosenStep.component) return;
-  const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
-  byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
+  byId("step-arithmetic").replaceChildren(...(explanation ?? [make("p", { class: "note" }, whichColumns(shownStep))]));
 }
-
-/** Why a step's row or arithmetic isn't available. */
-const whyMissing = ({ trace, position }) => (position < trace.prediction.first ? whyNoLogits(trace) : "");
 
 /** Say for which of a step's components the file has the weights. */
 function whichColumns({ trace, step }) {
