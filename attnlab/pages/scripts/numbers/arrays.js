@@ -204,13 +204,14 @@ function matmul(a, b) {
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((array) => broadcast(array, [...leading, ...array.shape.slice(-2)]));
   const out = allocate(typeOf(a, b), sizeOf(leading) * n * p);
-  const product = b.strides.at(-2) === 1 ? byColumns : byRows; // the one that reads b in the order of its memory
+  const multiply = b.strides.at(-2) === 1 ? byColumns : byRows; // the one that reads b in the order of its memory
   const sizes = [n, m, p];
   let start = 0;
   // One product for each index of the leading axes; i and j are where its matrices start.
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
-      if (!products?.product(x, i, y, j, out, start, sizes)) product(x, i, y, j, out, start, sizes);
+      const isDone = products?.product(x, i, y, j, out, start, sizes); // false if it can't multiply these matrices
+      if (!isDone) multiply(x, i, y, j, out, start, sizes);
       start += n * p;
       return;
     }

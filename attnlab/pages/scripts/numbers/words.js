@@ -39,13 +39,13 @@ export function charactersIn(tokens) {
   return characters;
 }
 
-/** A character's kind, for the pattern WORDS: a space, alone, a letter, a mark, invisible, or other. */
+/** A character's kind in the pattern WORDS: a space, a word by itself, a letter, a mark, invisible, or other. */
 function kindOfCharacter(text) {
   if (text === " ") return " ";
   if (STANDS_ALONE.test(text)) return "A";
   if (/\p{L}/u.test(text)) return "L";
   if (/\p{M}/u.test(text)) return "M";
-  return /^[\p{Z}\p{C}]?$/u.test(text) ? "-" : "O";
+  return /^[\p{Z}\p{C}]?$/u.test(text) ? "-" : "O"; // "" is a byte that isn't valid UTF-8, invisible, too
 }
 
 /** The words of a text, and other characters that are in several tokens. */
@@ -80,11 +80,11 @@ function scriptOf(word) {
 }
 
 /**
- * Names of special tokens that were read like other words, as `special_names_of` in Python: those that the model has in
- * `split`, others in `unknown`. covered: the indices of the tokens that the names were read as.
+ * Names of special tokens that were read like other words, as `special_names_of` in Python. split: the names of the
+ * model's own tokens. unknown: other names. covered: the indices of the tokens that all these names were read as.
  */
 function specialNamesIn(tokens, { names, isExact }) {
-  const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, ""));
+  const asRead = (text) => (isExact ? text : text.toLowerCase().replace(/\s/g, "")); // BERT drops them
   // Bytes that aren't characters, and special tokens, aren't parts of such a name: they separate names, like spaces.
   const isApart = ({ text, owners }) => !text || names.includes(tokens[owners[0]].symbol);
   const partsOf = (character) =>
@@ -95,7 +95,7 @@ function specialNamesIn(tokens, { names, isExact }) {
   const ownersOf = (name, at) => [...new Set(parts.slice(at, at + name.length).flatMap(([, owners]) => owners))];
   const ownersOfAll = (name) => parts.flatMap((_, at) => (content.startsWith(name, at) ? ownersOf(name, at) : []));
   const matches = [...content.matchAll(new RegExp(SPECIAL_NAMES, isExact ? "gu" : "giu"))];
-  const found = matches
+  const found = matches // a name that is read as one token isn't in pieces, so it isn't listed
     .map(({ 0: name, index }) => [name, ownersOf(name, index)])
     .filter(([name, owners]) => owners.length > 1 && !split.map(asRead).includes(name));
   const unknown = found.map(([name, owners]) => `${name} (${owners.length})`);
@@ -103,7 +103,7 @@ function specialNamesIn(tokens, { names, isExact }) {
   return { split: listed(split), unknown: listed(unknown), covered: [...covered].sort((a, b) => a - b) };
 }
 
-/** The words that a notice on a text lists, by what is wrong, their scripts, and whether the numbers are in doubt. */
+/** What a notice on a text says: words by what is wrong, their scripts, and whether sentences on words are in doubt. */
 export function difficultIn(words, tokens, special) {
   const { split, unknown, covered } = specialNamesIn(tokens, special);
   const inNames = new Set(covered);
@@ -120,7 +120,7 @@ export function difficultIn(words, tokens, special) {
 }
 
 /** Which part of a character token n has, such as "1/3"; "" if the character is in one token. */
-const shareOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1}/${owners.length}` : "");
+const fractionOf = ({ owners }, n) => (owners.length > 1 ? `${owners.indexOf(n) + 1}/${owners.length}` : "");
 
 const codeOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 const signOf = (character) => SIGNS[character] ?? codeOf(character);
@@ -134,7 +134,7 @@ function visibleText(text) {
 /** A token's name, from its characters; n: its index. */
 function nameFrom(characters, n) {
   const parts = characters.map(({ text, bytes, owners }) => {
-    if (owners.length > 1) return ` ${ONLY_INVISIBLE.test(text) ? signOf(text) : text} ${shareOf({ owners }, n)} `;
+    if (owners.length > 1) return ` ${ONLY_INVISIBLE.test(text) ? signOf(text) : text} ${fractionOf({ owners }, n)} `;
     return text || ` <${bytes[0].toString(16)}> `;
   });
   return visibleText(parts.join("").replaceAll(">  <", " ")); // <e5>  <ad> becomes <e5 ad>
@@ -146,7 +146,7 @@ function pieceOf({ characters, start, stop }, n) {
   const indices = characters.flatMap(({ owners }, index) => (owners.includes(n) ? [index] : []));
   const [from, to] = indices.length ? [indices[0], indices.at(-1) + 1] : [0, 0]; // none: the space before the word
   const inside = characters.slice(from, to);
-  const fraction = inside.map((character) => shareOf(character, n)).findLast(Boolean) ?? "";
+  const fraction = inside.map((character) => fractionOf(character, n)).findLast(Boolean) ?? "";
   return {
     before: textOf(characters.slice(0, from)),
     letters: textOf(inside) || "␣",

@@ -88,7 +88,7 @@ function editedHeads(edits, n_head) {
 /** The layer in a path; -1 outside blocks. */
 const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
 
-/** The first layer that edits change. */
+/** The first layer to run with edits: 0 if they are outside blocks; Infinity without edits, so that none is run. */
 const firstEdited = (edits) => Math.max(0, Math.min(...Object.keys(edits).map(layerIn)));
 
 class Model {

@@ -52,8 +52,8 @@ class WordsPage {
   #showTitle(described) {
     const tried = this.tried.length;
     const word = tried ? this.shown.next[0].text.trim() || "␣" : "";
-    const { largest, longest } = this.heads;
-    const isOther = described && (longest.layer !== described.layer || longest.head !== described.head);
+    const { largest, headOfLargest: { layer, head } } = this.heads;
+    const isOther = described && (layer !== described.layer || head !== described.head);
     const values = { word, tried, largest, explainsChoice: isOther };
     byId("every-head-title").textContent = headsInWords(this.shown, values);
   }

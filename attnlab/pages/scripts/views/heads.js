@@ -11,6 +11,7 @@ const MIN_SMALL_ARC_OF_LONG = 0.02; // the same in a text of more than MANY_ROWS
 const MIN_BAR = 0.015; // effects below this part of the largest one have no bar
 const MIN_LONGEST = 0.02; // if the largest effect is smaller, no bar has its full length
 const MIN_OWN_WEIGHT = 0.25; // a word's larger weight on itself is drawn as a stroke above the word
+const MANY_HEADS = 6; // drawings of more heads in a row are lower, closer together, and without names
 const MANY_ROWS = 64; // in longer texts, only the last word's arcs are drawn
 
 /** A change of a probability in points, with its sign unless it is rounded to 0. */
@@ -33,7 +34,7 @@ function centresOf(words) {
   });
 }
 
-/** A head's attention, small: the last word's arcs stand out. rowOf(i): the weights of query i. */
+/** A small drawing of a head, with factors chosen by eye: the last word stands out. rowOf(i): query i's weights. */
 function smallDrawing(shown, rowOf) {
   const baseline = HEIGHT - 1;
   const placeOf = (x, line) => ({ x, top: baseline, under: baseline, line });
@@ -91,7 +92,7 @@ export class Heads {
       return Object.assign(button, { layer, head });
     });
     this.element.style.setProperty("--heads", H);
-    this.element.classList.toggle("many", H > 6);
+    this.element.classList.toggle("many", H > MANY_HEADS);
     this.element.replaceChildren(...this.buttons);
     this.buttons[focused]?.focus();
   }
@@ -110,7 +111,7 @@ export class Heads {
     const effects = this.buttons.map(({ layer, head }) => effectOf(layer, head));
     const sizes = effects.map((effect) => Math.abs(effect ?? 0));
     this.largest = Math.max(...sizes);
-    this.longest = this.buttons[sizes.indexOf(this.largest)];
+    this.headOfLargest = this.buttons[sizes.indexOf(this.largest)]; // a button, with its layer and head
     this.buttons.forEach((button, n) => {
       const [, bar, name] = button.children;
       button.classList.toggle("barred", effects[n] !== null);

@@ -174,9 +174,10 @@ class Heatmap {
     this.#drawAllLabels();
   }
 
+  /** Draw all labels. The pixels in here were chosen by eye; slanted labels, of columns, need larger distances. */
   #drawAllLabels() {
     const { clientWidth: width, clientHeight: height, scrollLeft: x, scrollTop: y } = this.scroller;
-    const { query, key } = this.#nearestCell(describedCell());
+    const { query, key } = this.#cellAtOrBefore(describedCell());
     const fontScale = textScale();
     const size = LABEL_SIZE * fontScale;
     const rows = { size, minDistance: 14 * fontScale, offset: y, length: height, chosen: query };
@@ -222,8 +223,8 @@ class Heatmap {
 
   // ---- the selected cell -----------------------------------------------------------------------
 
-  /** This view's row and column of a query and a key. */
-  #nearestCell({ query, key }) {
+  /** This view's row and column of a query and a key, or the last ones before them. */
+  #cellAtOrBefore({ query, key }) {
     return { query: indexAtOrBefore(this.view.rows, query), key: indexAtOrBefore(this.view.columns, key) };
   }
 
@@ -243,7 +244,7 @@ class Heatmap {
   mark() {
     const { view, cursor, opened, hover } = this;
     if (!this.#matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
-    const { query, key } = this.#nearestCell(selection);
+    const { query, key } = this.#cellAtOrBefore(selection);
     const put = (element, i, j) => moveFrame(element, i, j, this.#side, MIN_FRAME);
     put(cursor, query, key);
     const { openCell } = selection;
@@ -258,7 +259,7 @@ class Heatmap {
     const { queryName, keyName, shown, masked } = this.#cellDetails(query, key);
     const names = `${queryName} ${brief(view.queryLabels[query])}, ${keyName} ${brief(view.keyLabels[key])}`;
     cursor.ariaLabel = [names, `${selection.step} ${format(shown)}`, masked].filter(Boolean).join(", ");
-    const { query: i, key: j } = this.#nearestCell(describedCell());
+    const { query: i, key: j } = this.#cellAtOrBefore(describedCell());
     hover.hidden = i === query && j === key;
     put(hover, i, j);
     this.#updateReadout(i, j);
@@ -277,7 +278,7 @@ class Heatmap {
   }
 
   scrollToCell() {
-    const { query: i, key: j } = this.#nearestCell(selection);
+    const { query: i, key: j } = this.#cellAtOrBefore(selection);
     const { scroller } = this;
     const side = this.#side;
     /** The scroll position nearest to `now` at which cell n is visible. */
@@ -313,7 +314,7 @@ class Heatmap {
 
   #pressKey(event) {
     const { view, cursor } = this;
-    const { query, key } = this.#nearestCell(selection);
+    const { query, key } = this.#cellAtOrBefore(selection);
     const choose = (i, j) => select(view.rows[i], view.columns[j]);
     if (isPress(event)) {
       event.preventDefault();

@@ -26,7 +26,7 @@ import { likeliestWords, NEXT_WORDS, Stage } from "./stage.js";
 
 const MIN_DECISIVE = 0.1; // a head that changes the next word's probability by less doesn't decide it
 const PRONOUN = /^(he|she|it|they|him|her|them|his|its|their)$/i;
-const MIN_FOUND = 0.4; // with a smaller share of a word here, it isn't said what a head finds on other texts
+const MIN_FOUND = 0.4; // what a head finds on other texts is said only if it gives a word here a larger share
 
 let stages = []; // one for each trace
 let heads; // the drawings of the last trace's heads
@@ -58,7 +58,7 @@ function shownOf(trace) {
   const queries = trace.tokens.map(textOf);
   const letters = trace.tokens.map(lettersOf);
   const weights = (layer, head, i) => stepRow(headOf(trace, layer, head), "weights", i);
-  const isSelf = trace.cached === 0;
+  const isSelf = trace.cached === 0; // whether all keys are queries; cached tokens, in brackets, are keys only
   const keys = isSelf
     ? queries
     : [...trace.keys.slice(0, trace.cached).map(({ symbol }) => `[${symbol}] `), ...queries];
@@ -347,7 +347,7 @@ function showEffects() {
   heads.showEffects((layer, head) => (isShown ? (storyOfHead(text, { layer, head })?.effect ?? null) : null));
   const count = text.layers * text.H;
   // If the page itself chose a head whose bar isn't the longest, it says why.
-  const isSurprising = !selection.isHeadChosen && !isSameHead(heads.longest, selection);
+  const isSurprising = !selection.isHeadChosen && !isSameHead(heads.headOfLargest, selection);
   const values = { word, tried: story?.heads.length ?? count, largest: heads.largest };
   const explainsChoice = isSurprising && byId("first").checkVisibility(); // if the first screen is shown
   byId("every-head-title").textContent = headsInWords(text, { ...values, explainsChoice });

@@ -25,8 +25,8 @@ function wordAt(texts, n, name) {
 }
 
 /**
- * Where a word looks in a head: {words, named}; words are elements and strings, named: the words that they name as
- * something that is looked at. `shareButton(text)` makes the element of a share.
+ * Where a word looks in a head: {words, named}. words: a sentence, as elements and strings. named: the indices of the
+ * text's words that the sentence says are looked at. `shareButton(text)` makes the element of a share.
  */
 export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
   const { isSelf, isCausal, keys } = shown;
@@ -42,9 +42,9 @@ export function lookInWords(shown, rowOf, query, { layer, head }, shareButton) {
     const words = sayParts("In head {name}, “{word}” looks at all {count} words equally, {share} each.", values);
     return { words, named: [...Array(visible).keys()] };
   }
-  // Attention rests on a text's first word, which is named only if no other is looked at, or if it precedes the query.
+  // Attention rests on the first word of the query's text. That is named only if no other is, or just before the query.
   const largest = row.indexOf(Math.max(...row));
-  const key = mostLookedAt(row, own);
+  const key = mostLookedAt(row, own); // -1 if no other word is looked at
   const isFirst = largest === 0 && (!isSelf || key < 0 || query === 1);
   const other = Math.max(key, 0);
   const looksAtItself = largest === own && row[own] > row[other];
@@ -101,7 +101,7 @@ function tiedInWords(values) {
   );
 }
 
-/** Who looks at a word most, if any word does, and doesn't look at all words equally. */
+/** Which word looks at a word most; [] if none gives it a large share, or if that word looks at all equally. */
 export function lookedAtInWords(shown, rowOf, query) {
   if (!shown.isSelf || shown.queries.length > MANY_QUERIES) return [];
   const shares = shown.queries.map((_, i) => (i === query ? 0 : rowOf(i)[query])); // how much each word looks here
@@ -114,7 +114,7 @@ export function lookedAtInWords(shown, rowOf, query) {
   });
 }
 
-/** The beginning of a sentence about what follows without a head: it is set to its average, or switched off. */
+/** The start of a sentence on a silenced head: one whose context is set to its average or, without averages, to 0. */
 export const withoutInWords = ({ layer, head }, hasAverages = true) =>
   hasAverages
     ? say("Without head {name}", { name: `${layer}.${head}` })

@@ -199,7 +199,7 @@ export class Stage {
       const rect = [...text.getClientRects()].at(text.textContent.endsWith("\n") ? 0 : -1);
       const middle = (rect.top + rect.bottom) / 2 - box.top;
       const lead = /^\s/.test(text.textContent) ? 0.27 * this.letters : 0; // the width of the space before the letters
-      const half = 0.6 * this.letters;
+      const half = 0.6 * this.letters; // from a word's middle to where its arcs begin, clear of the letters
       return {
         x: (rect.left + lead + rect.right) / 2 - box.left, right: rect.right - box.left, top: middle - half,
         bottom: middle + half, under: middle + half, line: Math.round(middle), // `under` is moved by #placeShares
@@ -213,9 +213,9 @@ export class Stage {
   }
 
   /**
-   * Draw a head's attention: {rowOf, query, named, next, isChanged}. rowOf(i): the weights of query i; named: the words
-   * that the sentence about the head names; next: the next words, [{text, before, after}]; isChanged: whether to show
-   * what they are after a change, too; isPointed: whether this is shown only while the pointer is there.
+   * Draw a head's attention. rowOf(i): the weights of query i; named: the indices of the words that the sentence about
+   * the head names; next: the next words, [{text, before, after}]; isChanged: whether to show both their probabilities,
+   * before and after a change; isPointed: whether all this is shown only while the pointer is there.
    */
   draw(drawn) {
     this.drawn = drawn;
@@ -229,7 +229,7 @@ export class Stage {
     const places = this.#placesOf(keys);
     const from = shown.isSelf ? places : this.#placesOf(words);
     this.#placeShares(row, places);
-    this.arcs.replaceChildren(...this.#arcs(rowOf, query, places, from, named.includes(0)));
+    this.arcs.replaceChildren(...this.#arcs(rowOf, query, places, from, named));
     this.#drawNext(next, isChanged, from.at(-1));
     this.#placeCaret();
   }
@@ -269,9 +269,9 @@ export class Stage {
   }
 
   /** The other words' arcs, faint; the query's arcs; and over each of these a wide, invisible one, easy to press. */
-  #arcs(rowOf, query, places, from, namesFirst) {
-    const { shown, letters } = this;
-    const shape = { steepness: 0.36, highest: this.highest, thinnest: 0.7, isFirstGrey: shown.isSelf && !namesFirst };
+  #arcs(rowOf, query, places, from, named) {
+    const { shown, letters, highest } = this;
+    const shape = { steepness: 0.36, highest, thinnest: 0.7, isFirstGrey: shown.isSelf && !named.includes(0) };
     const arcsFrom = (i, widths) => {
       const isLeftOut = (j) => !places[j] || (shown.isSelf && j === i); // a word that is folded, or looks at itself
       return arcsOf(from[i], places, rowOf(i), { ...shape, ...widths, isLeftOut });
