@@ -40,7 +40,7 @@ class Step(Generic[Value]):
         if they are already computed.
     joint : a function that computes this step and others at once. Its parameters name steps of the
         same result. It returns, by step name, functions that return the steps.
-    optional : whether the step is an input that may be left out; it is None then
+    optional : whether the step is an input that may be left out; its value is None then
     after_blocks : whether the step needs all earlier blocks. These run in order, since recursion
         through a deep model would exceed Python's limit.
     inputs : the path of a step for each parameter of the equation that has another name. In paths,

@@ -45,7 +45,7 @@ def language_option(arguments: Sequence[str] | None = None) -> str | None:
     """The language after `--lang` in a program's arguments, by default those of the command line.
 
     It is read before the program's parser is made, because the parser's help is in this language.
-    It is None without the option, or if the language is invalid, which the parser then reports.
+    Returns None without the option, or if the language is invalid, which the parser then reports.
     """
     import argparse  # imported late: only programs need it
 
