@@ -203,6 +203,19 @@ def test_paper_is_white(odd: GPT2, open_page: Open) -> None:
     assert page.locator(".arcs .arc").count() > 0
 
 
+def test_the_sentence_fits_on_paper(odd: GPT2, look: Open) -> None:
+    """A4 leaves 718 pixels within its margins; a browser resizes nothing for it."""
+    page = look(odd.trace(TEXT))
+    page.emulate_media(media="print")
+    parts = "document.querySelectorAll('.sentence-stage :is(.letters, small, .arc, .next-words *)')"
+    right = f"Math.max(...[...{parts}].map((part) => part.getBoundingClientRect().right))"
+    on_screen = page.evaluate(right)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(right) <= 718 < on_screen
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(right) == on_screen
+
+
 def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> None:
     width = 320
     for traces in ([odd.trace(TEXT)], [odd.trace(TEXT), odd.trace(OTHER)]):

@@ -151,8 +151,7 @@ function namesIn(working, { where }) {
 }
 
 /** A line's note, such as where a row's maximum is. */
-export const noteOf = (working, line) =>
-  line.note ? [" (", ...sayParts(line.note, namesIn(working, line)), ")"] : [];
+export const noteOf = (working, line) => line.note ? [" (", ...sayParts(line.note, namesIn(working, line)), ")"] : [];
 
 /** A line's heading, and the numbers before its result. */
 export function numbersIn(working, line, value, heading) {
@@ -235,8 +234,6 @@ export function resultOf(isEdited, computed, stored) {
   const tolerance = 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3); // float32 has seven digits
   const isUnchanged = Math.abs(computed - stored) <= tolerance;
   if (!isEdited || isUnchanged) return shown;
-  return make(
-    "span", {},
-    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
-  );
+  const parts = { computed: number(computed), edited: shown };
+  return make("span", {}, ...sayParts("{computed}; edited here: {edited} instead", parts));
 }

@@ -25,10 +25,8 @@ export class Graph {
     const declared = this.data[path] ?? this.data[pattern];
     const [equation, sliceEquation, ...needs] = declared ?? ["", ""];
     const parent = path.replace(/[^.]+$/, "");
-    const absolute = (need) =>
-      need.startsWith(".")
-        ? parent + need.slice(1)
-        : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
+    const inRun = (need) => need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
+    const absolute = (need) => (need.startsWith(".") ? parent + need.slice(1) : inRun(need));
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
     const paths = { needs: needs.map(absolute), whole, n_head };

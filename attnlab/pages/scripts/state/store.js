@@ -1,5 +1,4 @@
-// What is shown of the page's data. Views read it, set it, and are called when it changes; they don't know each
-// other.
+// What is shown of the page's data. Views read it, set it, are called when it changes, and don't know each other.
 
 import { UNCHANGED } from "../numbers/predictions.js";
 

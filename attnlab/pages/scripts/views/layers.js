@@ -77,7 +77,7 @@ async function drawLayers() {
   const widest = Math.max(...norms);
   const query = queryIn(trace);
   const drawing = svg("svg", {
-    width, height: yOf(T), role: "img",
+    width, height: yOf(T), viewBox: `0 0 ${width} ${yOf(T)}`, role: "img",
     "aria-label": say("All layers: bands are tokens, curves are attention, dots are what MLPs add"),
   });
   for (let i = first; i < T; i++) {

@@ -93,8 +93,7 @@ function comparedWithButtons(trace, { visible, key }) {
   const tokens = visible.filter((j) => j !== key).map((j) => chipOf(keyOf(trace, j), tokenElement(trace.keys[j])));
   return make(
     "div", { class: "compared-with", role: "group", "aria-label": say("compared with") }, say("compared with"), " ",
-    chipOf(undefined, say("the mean of the row")),
-    ...tokens,
+    chipOf(undefined, say("the mean of the row")), ...tokens,
   );
 }
 

@@ -7,6 +7,7 @@ import { arcsOf, svg } from "../drawing/arcs.js";
 import { buttonOf, make, moveByArrows } from "../drawing/elements.js";
 
 const PHONE = 700; // pixels; on a narrower page, the next words are below the sentence
+const PAPER = "660px"; // fits on A4 and on US letter, within their margins and the page's own
 const MIN_LETTERS = 22; // sizes of the letters, in pixels
 const MAX_LETTERS = 46;
 const MAX_LETTERS_ON_PHONE = 34;
@@ -46,6 +47,10 @@ export class Stage {
       width = element.clientWidth;
       this.#layOut();
     }).observe(element);
+    // Paper has another width than the screen, of which a browser tells only the style sheets.
+    const fit = (size) => { element.style.width = size; if (this.shown) this.#layOut(); };
+    addEventListener("beforeprint", () => fit(PAPER));
+    addEventListener("afterprint", () => fit(""));
   }
 
   /**
