@@ -318,7 +318,8 @@ def test_gradients_of_a_deep_model() -> None:
 def test_gradients_as_text_and_picture(it: Trace) -> None:
     gradients = attnlab.gradients(it, (" rolled", " barked"))
     of = "gradient of the logit of Ġrolled minus that of Ġbarked at position 7"
-    head = gradients.blocks[1].attention.heads[2]
+    head = gradients.head(1, 2)
+    assert np.array_equal(head.weights, gradients.blocks[1].attention.weights[2])
     for part in (gradients, gradients.blocks[1].attention, head):
         assert part.title.endswith(f", {of}")
         assert repr(part).startswith(part.title)
@@ -367,11 +368,6 @@ def test_patching_of_a_logit_at_another_position(it: Trace, it_again: Trace) -> 
     np.testing.assert_allclose(path.restored, by_hand.restored, rtol=1e-3, atol=1e-5)
     with pytest.raises(AttnlabError, match="a function reads any position"):
         attnlab.patch(it, it_again, parts, target=measure, at=5, progress=False)
-
-
-def test_gradients_have_heads(it: Trace) -> None:
-    gradients = attnlab.gradients(it, 5)
-    assert np.array_equal(gradients.head(1, 2).weights, gradients.blocks[1].attention.weights[2])
 
 
 def test_the_gradient_of_a_dropout_mask_and_gradients_that_overflow() -> None:

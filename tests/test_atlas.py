@@ -18,7 +18,7 @@ from conftest import posix
 from safetensors.numpy import save_file
 
 import attnlab
-from attnlab import GPT2, Trace
+from attnlab import GPT2, Tokenizer, Trace
 from attnlab.corpus import Atlas
 from attnlab.corpus.measures import as_measures
 from attnlab.corpus.run import RESULT, Task
@@ -297,8 +297,12 @@ def test_what_changed_is_measured_anew(tmp_path: Path, pocket: GPT2) -> None:
     arrays = dict(pocket.parameters.items())
     name = next(name for name in arrays if name.endswith("b_O"))
     changed = GPT2.from_arrays(pocket.config, arrays | {name: arrays[name] + 1}, pocket.tokenizer)
+    symbols = pocket.tokenizer.settings["model"]
+    ids = symbols["vocab"] | {"Ġschools": 978, "Ġfarms": 977}  # in none of the texts
+    other = GPT2(pocket.parameters, Tokenizer.from_merges(ids, symbols["merges"]))
     cases: list[tuple[dict[str, Any], int]] = [
         ({}, 0),
+        ({"model": other}, 3),
         ({"texts": [*texts(6), "The dog barked."]}, 1),  # only in the last of three chunks
         ({"measures": ["same", measure]}, 3),
         ({"window": 9}, 3),

@@ -14,6 +14,7 @@ from test_model import Tensor
 
 import attnlab
 from attnlab import GPT2, check
+from attnlab.checking.relations import OTHER_PLACE
 from attnlab.checking.verdict import Verdict
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -226,6 +227,9 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     )  # in the first row
     verdict_of_zeros = check({"raw_scores": [[0.0, 0], [2, 0]]}, zeros)
     assert str(verdict_of_zeros.differing).startswith("1 of 4 cells differ")
+    single = odd.trace([5])  # whose only query is no news
+    verdict = check({"embedding": single.embedding + np.cos(np.arange(35))}, single)
+    assert verdict.differing == "35 of 35 cells differ:"
     weights[3, 5, :5] = 0
     verdict = check({"weights": weights}, trace.blocks[0].attention)
     assert verdict.differing == f"6 of {weights.size} cells differ, all at head 3:"
@@ -628,8 +632,9 @@ INVALID_VALUES: list[tuple[Any, str]] = [
     ({"activation": 1.0}, "activation of .* isn.t an array of numbers"),
     ({"blocks.1.attention.score_bias": 1.0}, "has no blocks.1.attention.score_bias"),
     ({"logits": np.ones((11, 5))}, r"must have shape \(11, 263\), T vocab; got \(11, 5\)"),
-    ({"logits": np.broadcast_to(1.0, (10**9, 10**6))}, r"; got \(1000000000, 1000000\)"),
-    ({"logits": np.ones((0, 263))}, r"; got \(0, 263\)"),
+    ({"logits": np.broadcast_to(1.0, (10**9, 10**6))}, r"; got \(1000000000, 1000000\)$"),
+    ({"logits": np.ones((0, 263))}, r"; got \(0, 263\)$"),
+    ({"logits": np.ones((13, 263))}, r"; got \(13, 263\)$"),
     ({"embedding": 3.0}, r"your embedding must have shape .*; got \(1,\)"),
     ({"embedding": [[1.0], [1.0, 2.0]]}, "isn.t an array of numbers"),
     ({"embedding": NAN_AT_3}, r"contains NaN, first at \(0, 3\). The softmax of only -inf is NaN"),
@@ -712,6 +717,9 @@ def test_an_array_changed_in_place(pocket: GPT2) -> None:
     verdict = check({"input": block.mid, "mid": block.mid, "output": block.output}, block)
     assert formulas(verdict) == ["input = blocks.0.mid"]
     assert "also changes the array that you recorded" in verdict.mistakes[0].hint
+    trace = pocket.trace(TEXT)  # an earlier step wasn't changed in place
+    (mistake,) = check({"blocks.1.input": trace.blocks[0].mid}, trace).mistakes
+    assert (mistake.formula, mistake.hint) == ("input = blocks.0.mid", OTHER_PLACE)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from unittest import mock
@@ -21,6 +22,7 @@ from streams import streams
 
 import attnlab
 from attnlab import GPT2
+from attnlab.checking.hugging_face import Verification
 from attnlab.cli.command import main
 from attnlab.errors import WriteError
 from attnlab.pages.saved import is_page
@@ -93,10 +95,22 @@ def test_verify(walkthrough_directory: Path) -> None:
 def test_verify_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, see test_pytorch.py."""
     monkeypatch.setitem(sys.modules, "transformers", None)
-    _, err = run("verify", str(ODD), status=2)
+    _, err = run("verify", ODD, status=2)
     assert err.splitlines() == [
         "comparing with transformers needs transformers and PyTorch: pip install transformers torch"
     ]
+
+
+def test_verify_compares_the_model_with_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verify(model: GPT2, name: str, retokenized: int = 0) -> Verification:
+        return Verification(f"{model.config.n_head} heads, {name}", (), (), retokenized)
+
+    for other, heads in (((), 5), (("--model", "pocket"), 4)):
+        for retokenized, status in ((0, 0), (1, 1)):
+            compare = partial(verify, retokenized=retokenized)
+            monkeypatch.setattr("attnlab.cli.subcommands.verify", compare)
+            out, _ = run("verify", ODD, *other, status=status)
+            assert out.startswith(f"{heads} heads, {ODD}: 0 of 0 steps agree")
 
 
 def test_pages(tmp_path: Path) -> None:

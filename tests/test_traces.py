@@ -14,6 +14,7 @@ from attnlab.analysis.metrics import ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces, group_equal
 from attnlab.steps import at
+from attnlab.support.tables import format_with_error
 
 CLEAN = [
     "The dog chased the ball, but it",
@@ -260,6 +261,22 @@ def test_positions_require_texts_of_equal_length(
             expected = alone.restored * (alone.clean - alone.corrupted)
             np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
     assert "Ġhen" not in patching.table()
+    # The ten strongest of 64 patches, with their signs, and each with its error.
+    strength = {index: -abs(x) for index, x in np.ndenumerate(patching.restored)}
+    listed = [
+        f"head layer {i} head {j}, position {t} {number} {error}"
+        for i, j, t in sorted(strength, key=strength.__getitem__)[:10]
+        for x in [(patching.restored[i, j, t], patching.standard_errors[i, j, t])]
+        for number, error in [format_with_error(*x)]
+    ]
+    assert any(" -" in line for line in listed)
+    clean, corrupted = (
+        f"{x.mean():.1f} ± {x.std(ddof=1) / 3**0.5:.1f}"
+        for x in (patching.clean, patching.corrupted)
+    )
+    last = f"3 pairs; target {clean} in clean and {corrupted} in corrupted traces"
+    lines = [" ".join(line.split()) for line in patching.table().splitlines()]
+    assert lines[10:] == [*listed, last]
     with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
         attnlab.patch(*pairs, target=METRICS, by_position=True, progress=False)
 
