@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -219,6 +220,16 @@ def test_html_of_a_trace(odd: GPT2) -> None:
         assert f"{token.probability:.4f}" in view.text
     assert "not computed yet" not in view.text
     assert len([*drawings(view)]) == len(trace.blocks)
+
+
+def test_cross_attention_shows_both_texts() -> None:
+    texts = {"tokens": ["il", "dort"], "memory_tokens": ["he", "sleeps", "now"]}
+    view = page(attnlab.attention(np.eye(2), np.eye(3, 2), np.ones((3, 2)), **texts))
+    assert not [*drawings(view)]  # a sentence's words would look at each other
+    e = np.exp(0.5**0.5)
+    weights = np.array([[e, 1, 1], [1, e, 1]]) / (e + 2)
+    pairs = zip(product(*texts.values()), weights.flat, strict=True)
+    assert view.titles("td")[:6] == [f"{i} → {j}: {weight:.4g}" for (i, j), weight in pairs]
 
 
 def drawings(view: Page) -> Iterator[ElementTree.Element]:

@@ -298,34 +298,6 @@ def test_pieces_of_words_are_completed_in_a_saved_page(look: Open) -> None:
 
 # ---- silence -------------------------------------------------------------------------------------
 
-# JavaScript: what is said of next words, [[text, before, after]].
-EFFECT = """([next, unlisted]) =>
-    effectInWords(next.map(([text, before, after]) => ({ text, before, after })),
-        { without: "Without it", unlisted }).map((part) => part.textContent ?? part).join("")"""
-
-FALLS = [("cat", 0.5, 0.3), ("dog", 0.02, 0.06), ("hen", 0.02, 0.05)]
-RISES = [("cat", 0.3, 0.5), ("dog", 0.1, 0.06), ("hen", 0.02, 0.01)]
-
-
-@pytest.mark.parametrize(
-    ("words", "unlisted", "expected"),
-    [
-        (FALLS, 0.01, "Several words share what it loses, “dog” most: from 2 % to 6 %."),
-        (FALLS, 0.05, "Several words share what it loses."),  # one that isn't listed may rise more
-        (FALLS, 0.2, "“cat” falls from 50 % to 30 %."),  # and may have it all
-        (RISES, 0.01, "Several words lose what it gains, “dog” most: from 10 % to 6 %."),
-        (RISES, 0.2, "“cat” rises from 30 % to 50 %: the head works against it."),
-        ([("cat", 0.5, 0.47), ("dog", 0.1, 0.12)], 0.01, "and “dog” rises from 10 % to 12 %."),
-    ],
-)
-def test_who_shares_what_a_word_loses(
-    words: Any, unlisted: float, expected: str, ball: Trace, look: Open
-) -> None:
-    page = look(ball)
-    assert page.evaluate(EFFECT, [words, unlisted]).replace("\xa0", " ").endswith(expected)
-    page.evaluate("setLanguage('zh')")
-    assert page.evaluate(EFFECT, [words, unlisted]).endswith("。")
-
 
 def test_of_one_token_what_is_silenced_is_told_from_what_is_edited(pocket: GPT2) -> None:
     trace, path = pocket.trace("The"), "blocks.1.attention.heads.2.context"
@@ -570,11 +542,6 @@ def test_one_token(odd: GPT2, look: Open) -> None:
     assert strong_arcs(page) == {}
     assert said(page).startswith("“h” is the first word: it can look only at itself.")
     assert page.locator(".next-words li").count() == 4
-
-
-def test_a_word_looks_at_all_words_equally(odd: GPT2, look: Open) -> None:
-    page = look(gpt2_shaped(odd, 8, n_layer=1, n_embd=96))
-    assert " looks at all 8 words equally, 13\xa0% each." in said(page)
 
 
 def test_two_texts_stand_below_each_other(pocket: GPT2, look: Open) -> None:

@@ -16,6 +16,7 @@ from pages import (
     drawn,
     gpt2_shaped,
     numbers,
+    ticks,
     to_cell,
     until,
 )
@@ -145,11 +146,16 @@ def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -
     assert why.nth(2).inner_text() == ""
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
     assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
-    edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.weights": np.eye(12)})
+    edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.scores": lambda x: -1.5 * x})
     page = open_page(odd.trace(TEXT), edited)
     assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
     page.locator(".head-drawing").nth(5).click()
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
+    # The colours of A and B are comparable; their difference has a scale of its own.
+    page.locator("#steps input[value=scores]").dispatch_event("click")
+    largest = np.abs(odd.trace(TEXT).head(1, 0).scores).max()
+    bounds = [ticks(page, nth)[1][2] / largest for nth in range(3)]
+    assert bounds == pytest.approx([1.5, 1.5, 2.5], rel=1e-3)
     # The first query always has all its weight on itself.
     ids = odd.trace(TEXT).tokens.ids.tolist()
     page = open_page(odd.trace(ids), odd.trace([ids[5], *ids[1:]]))
@@ -230,7 +236,7 @@ def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> No
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
+def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
     """Models are compared by parameters: two models in memory have no names."""
     arrays = {path: array.copy() for path, array in odd.parameters.items()}
     arrays["blocks.1.attention.b_Q"] += 0.5
@@ -243,8 +249,11 @@ def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
     assert "B: model B (from arrays in memory)" in about
     page = open_page(odd.trace("the hen"), same.trace("the hen"))
     assert "B: model" not in page.locator("#about").inner_text()
-    page = open_page(odd.trace("the hen"), changed.trace("the hen"))
-    assert "odd A (from " in page.locator("#about").inner_text()
+    changed.save(tmp_path / "odd")
+    for other in (changed, GPT2.from_pretrained(tmp_path / "odd")):  # of no name, or of the same
+        page = open_page(odd.trace("the hen"), other.trace("the hen"))
+        assert "odd A (from " in page.locator("#about").inner_text()
+    assert f"odd B (from {tmp_path / 'odd'})" in page.locator("#about").inner_text()
 
 
 def test_the_english_models_card_says_what_its_heads_do(open_page: Open) -> None:

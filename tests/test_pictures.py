@@ -96,17 +96,14 @@ def test_grid_and_its_scale(pictures: Any) -> None:
     lines += [[[-2, y], [2, y]] for y in (-2, -1, 0, 1, 2)]
     assert np.array(drawn[0]).tolist() == lines
     assert np.array(drawn[1])[[0, 9]].tolist() == [[[-6, -6], [-2, 6]], [[-2, 6], [6, 6]]]
-    for panel in panels:
-        assert panel.get_xlim() == panel.get_ylim() == pytest.approx((-6.3, 6.3))
+    moved = pictures.plane({"W": ([[2, 0], [1, 3]], [1, -4])}).axes.child_axes  # down to -10
+    for panel, size in (*((panel, 6.3) for panel in panels), *((panel, 10.5) for panel in moved)):
+        assert panel.get_xlim() == panel.get_ylim() == pytest.approx((-size, size))
         assert panel.get_aspect() == 1
-    grid = (
-        pictures.plane({"I": np.eye(2)}, points={"far": (0, 3.5)}).axes.child_axes[0].collections[0]
-    )
-    assert np.array(grid.get_segments()).max() == 4
-    far = (
-        pictures.plane({"I": np.eye(2)}, points={"far": (0, 350)}).axes.child_axes[0].collections[0]
-    )
-    assert len(far.get_segments()) == 2 * 17
+    for y, most, count in ((3.5, 4, 2 * 9), (350, 350, 2 * 17)):
+        far, _ = pictures.plane({"I": np.eye(2)}, points={"far": (0, y)}).axes.child_axes
+        segments = np.array(far.collections[0].get_segments())
+        assert (segments.max(), len(segments)) == (most, count)
 
 
 def test_arrows(pictures: Any) -> None:

@@ -488,9 +488,12 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
         """async () => {
             const progress = [];
             const hear = reports.progress;
+            const write = (count) =>
+                source.generate({ ids: [1, 2], changes: [] }, { count, temperature: 0 });
             source.stop(); // what completes the next words, whose reports would come between
+            await write(1); // answered after what was stopped
             reports.progress = (part) => { progress.push(part); hear(part); };
-            await source.generate({ ids: [1, 2], changes: [] }, { count: 20, temperature: 0 });
+            await write(20);
             return progress;
         }"""
     )

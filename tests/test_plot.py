@@ -166,7 +166,6 @@ def test_notebook_pictures_have_high_resolution_and_alt_text(odd: GPT2) -> None:
 
 def test_alt_text(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
-    weights = np.stack([block.attention.weights for block in trace.blocks])
     head = trace.head(1, 2)
     below = np.where(causal_mask(6), head.scores, -np.inf)
     q, k = np.unravel_index(below.argmax(), below.shape)
@@ -176,9 +175,11 @@ def test_alt_text(odd: GPT2) -> None:
         f"key; the largest is {below[q, k]:.4g} at query {q} ({symbols[q]}), "
         f"key {k} ({symbols[k]})"
     )
-    layer, h = np.argwhere(weights == weights.max())[0, :2]
-    of_all = trace.plot().alt
-    assert of_all.endswith(f"3 layers of 5 heads; the largest is 1 in layer {layer}, head {h}")
+    for name in ("weights", "V"):  # V's rows have seven numbers
+        every = np.stack([getattr(block.attention, name) for block in trace.blocks])
+        layer, h = np.argwhere(every == every.max())[0, :2]
+        largest = f"the largest is {every.max():.4g} in layer {layer}, head {h}"
+        assert trace.plot(name).alt.endswith(f"3 layers of 5 heads; {largest}")
     b_Q = np.asarray(head.b_Q)
     text = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
     assert head.plot("b_Q").alt.endswith(text)

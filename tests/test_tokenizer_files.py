@@ -12,6 +12,8 @@ from node import Evaluator
 
 from attnlab import AttnlabError, Tokenizer
 from attnlab.errors import InvalidValueError, MissingExtraError, MissingFileError, VocabularyError
+from attnlab.pages.prediction import names
+from attnlab.pages.saved import token_of
 from attnlab.text.bpe import is_gpt2
 from attnlab.text.tokens import END_OF_TEXT, byte_symbols
 
@@ -101,6 +103,11 @@ def test_a_pages_ids_equal_transformers(name: str, pure: Evaluator) -> None:
         for meant, expected in ((tokenizer.vocabulary.special, ids), ((), plain)):
             encoded = pure.evaluate("([text, meant]) => made.encode(text, meant)", [text, meant])
             assert encoded + appended == expected, (text, meant)
+    ids = tokenizer.vocabulary.ids.tolist()
+    described = [token_of(tokenizer.vocabulary.token(id)) | {"unread": None} for id in ids]
+    read = "(all) => all.map((one) => ({ ...name(one), unread: null }))"
+    for name, given in (("made.token", ids), ("tokenOf", names(tokenizer.vocabulary, ids))):
+        assert pure.evaluate(read.replace("name", name), given) == described
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 import { readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 
+import { openDocument } from "./document.mjs";
+
+openDocument();
 const scripts = new URL("../scripts/", import.meta.url);
 const numbers = readdirSync(new URL("numbers/", scripts)).map((name) => `numbers/${name}`);
-for (const path of [...numbers, "sources/rows.js"]) Object.assign(globalThis, await import(new URL(path, scripts)));
+for (const path of [...numbers, "sources/description.js", "sources/rows.js"]) Object.assign(globalThis, await import(new URL(path, scripts)));
 
 // JSON with NaN and Infinity, as Python reads it.
 const MARK = "\u0001";

@@ -37,7 +37,10 @@ table("percent", percent, [
   [0.994, "99\u00a0%"],
   [0.996, "99.6\u00a0%"],
   [0.9996, ">\u00a099.9\u00a0%"],
+  [1 - 1e-7, ">\u00a099.9\u00a0%"],
+  [1 - 1e-8, "100\u00a0%"], // the rounding of float32
   [1, "100\u00a0%"],
+  [-0.25, "-25\u00a0%"],
 ]);
 
 for (const [pair, words] of [
@@ -48,6 +51,8 @@ for (const [pair, words] of [
   [[6.42e-5, 6.11e-5], ["0.0064", "0.0061"]],
   [[0.531, 0.53100001], ["53", "53"]],
   [[1e-8, 1e-9], ["<\u00a01", "<\u00a01"]],
+  [[0.01004, 0.00999], ["1", "1"]], // more than two decimals only if both are small
+  [[0.00999, 0.00996], ["0.999", "0.996"]],
 ])
   test(`percentages of ${pair} are ${words}`, () => assert.deepEqual(percentages(...pair), words.map((word) => `${word}\u00a0%`)));
 
