@@ -8,7 +8,6 @@ dtype's epsilon, they give how far two correct results may differ.
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attnlab.checking.replaced import Change, is_fixed, upstream, with_changes
+from attnlab.checking.replaced import upstream, with_changes
 from attnlab.equations import (
     AnyArray,
     Array,
@@ -32,7 +31,7 @@ from attnlab.steps import Result, Run, step_at, steps_below
 from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support.checks import as_reals, is_masked_array
 from attnlab.support.document import Document
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, joined
 from attnlab.support.tables import Format, Heading, Paragraph, Table, label
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
@@ -70,9 +69,6 @@ FLOAT32_EPSILON = 2.0**-23
 
 # Fewer numbers than this may be representable in half precision, or have few decimals, by chance.
 MIN_NUMBERS = 8
-
-# Numbers with so few decimals were rounded, such as for printing.
-DECIMALS = (2, 3, 4)
 
 # The note below a table of stages in a notebook.
 STAGES_NOTE = Message(
@@ -173,14 +169,12 @@ class Submission:
 
     @cached_property
     def expected(self) -> AnyArray:
-        value = self.value_in(self.run)
-        assert value is not None
-        return value
+        return numbers_at(self.run, self.path)
 
     @cached_property
     def tolerance(self) -> Array:
         """The tolerance for rounding, of each row."""
-        variants = [x for x in map(self.value_in, self.perturbed) if x is not None]
+        variants = [numbers_at(run, self.path) for run in self.perturbed]
         half_unit = 0.5000001 * 10.0**-self.decimals if self.decimals else 0.0
         return tolerance_of(self.expected, variants, self.epsilon) + half_unit
 
@@ -203,7 +197,7 @@ class Submission:
             float(relative),
             float(ratios.max()),
             index,
-            join_words(index_in_words(self.result, self.name, index)) if largest else "",
+            index_in_words(self.result, self.name, index) if largest else "",
         )
 
     @property
@@ -225,18 +219,8 @@ class Submission:
         """The largest expected number that isn't masked."""
         return float(np.abs(self.expected[np.abs(self.expected) < -MASKED]).max(initial=0.0))
 
-    def value_in(self, run: Run) -> AnyArray | None:
-        """The step in a run; None if it can't be computed, such as with another shape."""
-        try:
-            value = numbers_at(run, self.path)
-        except ERRORS:
-            return None
-        return None if value is None or value.shape != self.layouts[0].shape else value
-
-    def remaining_with(self, value: AnyArray | None) -> float:
+    def remaining_with(self, value: AnyArray) -> float:
         """The part of the user's difference from the expected numbers that remains with others."""
-        if value is None or value.shape != self.expected.shape:
-            return math.inf
         remaining = min(float(distance(x, value).max()) for x in self.layouts)
         # The difference is infinite where only one of two numbers is masked.
         return remaining / max(min(float(self.difference.max()), self.size), 1e-30)
@@ -244,11 +228,6 @@ class Submission:
     def equals(self, value: AnyArray) -> bool:
         """Whether the user's numbers are those of another array of the same shape."""
         return any((distance(x, value) <= self.tolerance).all() for x in self.layouts)
-
-    def in_run(self, run: Run, perturbed: Sequence[Run]) -> Submission | None:
-        """The user's numbers compared with another run's; None if it can't compute the step."""
-        is_computed = all(self.value_in(x) is not None for x in (run, *perturbed))
-        return replace(self, run=run, perturbed=perturbed) if is_computed else None
 
 
 # ---- the user's numbers --------------------------------------------------------------------------
@@ -277,17 +256,23 @@ def as_bfloat16(value: Any) -> Any:
 # The functions that round to half precision, by the machine epsilon; the coarser one first.
 HALVES = {2.0**-7: as_bfloat16, 2.0**-10: as_float16}
 
+# Those that round to decimals, such as for printing, by their number.
+DECIMALS = {n: partial(np.round, decimals=n) for n in (2, 3, 4)}
 
-def is_rounded(by: Callable[[Any], Any], array: AnyArray, expected: AnyArray) -> bool:
-    """Whether rounding changes none of an array's numbers, but some of the correct ones."""
 
-    def is_same(x: AnyArray) -> bool:
+def rounding_of(
+    array: AnyArray, expected: AnyArray, functions: Mapping[Any, Callable[[Any], Any]]
+) -> Any:
+    """The first rounding that changes none of an array's numbers, but some correct ones; or 0."""
+
+    def is_same(x: AnyArray, rounded: Callable[[Any], Any]) -> bool:
         # False where rounding overflows.
-        is_close = np.abs(x - by(x)) <= 2 * epsilon_of(x) * np.abs(x)
+        is_close = np.abs(x - rounded(x)) <= 2 * epsilon_of(x) * np.abs(x)
         return bool((is_close | (x <= MASKED)).all())
 
     with np.errstate(all="ignore"):
-        return is_same(array) and not is_same(expected)
+        found = (n for n, f in functions.items() if is_same(array, f) and not is_same(expected, f))
+        return next(found, 0)
 
 
 def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
@@ -295,16 +280,13 @@ def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
 
     Axes of size 1 may be missing or extra, and the head axis may be anywhere.
     """
-    while array.ndim > len(shape) and 1 in array.shape:
-        array = array.squeeze(array.shape.index(1))
-    if array.ndim < len(shape) and array.shape == tuple(n for n in shape if n != 1):
-        array = array.reshape(shape)
-    head_axis = len(shape) - 3
-    if array.ndim != len(shape) or head_axis < 0:
-        return (array,) if array.shape == shape else ()
-    axes = sorted(range(array.ndim), key=lambda axis: axis != head_axis)  # head_axis first
-    layouts = (np.moveaxis(array, axis, head_axis) for axis in axes)
-    return tuple(layout for layout in layouts if layout.shape == shape)
+    array, target = np.squeeze(array), tuple(n for n in shape if n != 1)
+    layouts = [array]
+    if len(shape) > 2 and shape[-3] != 1 and array.ndim == len(target):
+        head_axis = sum(n != 1 for n in shape[:-3])
+        others = (axis for axis in range(array.ndim) if axis != head_axis)
+        layouts += [np.moveaxis(array, axis, head_axis) for axis in others]
+    return tuple(x.reshape(shape) for x in layouts if x.shape == target)
 
 
 def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submission]:
@@ -318,10 +300,9 @@ def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submi
         expected, layouts = checked_layouts(result, run, name, array)
         half, decimals = 0.0, 0
         if array.dtype.kind == "f" and np.unique(array).size >= MIN_NUMBERS:
-            rounds = {n: partial(np.round, decimals=n) for n in DECIMALS}
-            decimals = next((n for n in rounds if is_rounded(rounds[n], array, expected)), 0)
+            decimals = rounding_of(array, expected, DECIMALS)
             if run.graph[path].step.equation not in copies:
-                half = next((x for x in HALVES if is_rounded(HALVES[x], array, expected)), 0.0)
+                half = rounding_of(array, expected, HALVES)
         coarsest = max(coarsest, epsilon, half)
         with np.errstate(over="ignore"):  # float64 arrays may be converted from float32
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
@@ -341,11 +322,11 @@ def checked_layouts(
 ) -> tuple[AnyArray, tuple[AnyArray, ...]]:
     """The expected numbers of a step, and the user's array in all layouts that fit them."""
     path = result._prefix + name
-    expected = numbers_at(run, path)
-    if expected is None and run.value(path) is None:  # an optional step
+    if run.value(path) is None:  # an optional step
         raise InvalidValueError(f"{result.title} has no {name}")
-    if expected is None:
+    if not isinstance(run.value(path), np.ndarray | int | float):
         raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+    expected = numbers_at(run, path)
     layouts = layouts_of(array, expected.shape)
     if not layouts:
         mean = expected.mean(axis=0) if expected.ndim == 3 else expected
@@ -368,10 +349,9 @@ def checked_layouts(
     return expected, layouts
 
 
-def numbers_at(run: Run, path: str) -> AnyArray | None:
-    """A step's numbers, with at least one axis; None if it has no numbers."""
-    value = run.value(path)
-    return np.atleast_1d(value) if isinstance(value, np.ndarray | int | float) else None
+def numbers_at(run: Run, path: str) -> AnyArray:
+    """A step's numbers, with at least one axis."""
+    return np.atleast_1d(run.value(path))
 
 
 # ---- differences, in numbers and in words --------------------------------------------------------
@@ -389,25 +369,19 @@ def distance(mine: AnyArray, expected: AnyArray) -> Array:
     return np.where(np.isnan(difference), np.inf, difference)  # also for ∞ - ∞
 
 
-def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
-    """An index of a step in words, one for each axis, such as head 0, query 3 Ġthe."""
+def index_in_words(result: Result, name: str, index: Sequence[int | None]) -> str:
+    """An index of a step in words, such as head 0, query 3 Ġthe; axes with None are left out."""
     axis_names = {"H": "head", **TOKEN_AXES}
-    axes = axes_of(result, name)
-    words = [str(i) for i in index[: len(index) - len(axes)]]  # batch axes
-    for axis, i in zip(axes, index[len(words) :], strict=False):
-        names = result.tokens.readable if axis in TOKEN_AXES and result.tokens else ()
-        position = " ".join([str(i), *map(label, names[i : i + 1])])  # a token, if there is one
-        axis_name = Message(axis_names.get(axis, "column"))
-        words.append(Message("{axis} {position}", axis=axis_name, position=position))
-    return words
-
-
-def join_words(words: Iterable[str]) -> str:
-    """Join words with commas; the words and commas are translated."""
-    joined, *others = [*words] or [""]
-    for word in others:
-        joined = Message("{first}, {second}", first=joined, second=word)
-    return joined
+    axes, words = axes_of(result, name), list[str]()
+    batch_axes = [""] * (len(index) - len(axes))
+    for axis, i in zip((*batch_axes, *axes), index, strict=False):
+        if i is not None:
+            names = result.tokens.readable if axis in TOKEN_AXES and result.tokens else ()
+            position = " ".join([str(i), *map(label, names[i : i + 1])])  # a token, if there is one
+            axis_name = Message(axis_names.get(axis, "column"))
+            in_words = Message("{axis} {position}", axis=axis_name, position=position)
+            words.append(in_words if axis else position)
+    return joined(*words, template="{first}, {second}")
 
 
 def axes_of(result: Result, name: str) -> list[str]:
@@ -421,12 +395,9 @@ def path_in_block(path: str) -> str:
 
 
 def forward_order(result: Result, names: Iterable[str]) -> list[str]:
-    """Names of steps in the order of the forward pass, by their depth in the graph."""
-    graph, depth = result._run.graph, dict[str, int]()
+    """Names of steps in the order of the forward pass."""
     paths = {result._prefix + name: name for name in names}
-    for path in upstream(graph, paths):
-        depth[path] = 1 + max((depth[need] for need in graph[path].inputs), default=0)
-    return [paths[path] for path in sorted(paths, key=depth.__getitem__)]
+    return [paths[path] for path in upstream(result._run.graph, paths) if path in paths]
 
 
 # ---- tolerances for rounding ---------------------------------------------------------------------
@@ -434,35 +405,31 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 
 def perturbed_runs(run: Run, paths: Iterable[str], epsilon: float) -> list[Run]:
     """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
-    perturbed_paths = []
+    size, changed = max(epsilon, PERTURBATION), []
     for path in upstream(run.graph, paths):
         node = run.graph[path]
         is_computed = node.step.equation not in (None, identity) and node.step.has_rows_for_tokens
+        is_given = node.step.equation is None and run.is_stored(path)
         is_slice = node.select is not None  # of a layer's step, which is perturbed itself
-        if (is_computed or is_fixed(run, path)) and not is_slice:
-            perturbed_paths.append(path)
-    size = max(epsilon, PERTURBATION)
+        if (is_computed or is_given) and not is_slice:
+            changed.append(path)
     return [
-        with_changes(run, {path: perturbation(run, path, n, size) for path in perturbed_paths})
+        with_changes(run, {path: partial(perturbed, run, path, size, n) for path in changed})
         for n in range(PERTURBED_RUNS)
     ]
 
 
-def perturbation(run: Run, path: str, n: int, size: float) -> Change:
-    """A perturbation seeded by step and run, so that recomputing a step repeats it."""
-    node = run.graph[path]
-
-    def perturbed(value: Any) -> Any:
-        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-            return value
-        rng = np.random.default_rng([n, zlib.crc32(path.encode())])
-        noise = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
-        if node.step.equation is not activated:
-            return value * (1.0 + size * noise)
-        # Code in steps rounds 1 + tanh(x), which nearly cancels: up to epsilon/4 · hidden/2.
-        return value * (1.0 + size * noise) + run.value(node.needs[0]) * size * noise / 4
-
-    return perturbed
+def perturbed(run: Run, path: str, size: float, n: int, value: Any) -> Any:
+    """A step's value with a perturbation seeded by step and run, which recomputing repeats."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    rng = np.random.default_rng([n, zlib.crc32(path.encode())])
+    noise = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
+    node, with_noise = run.graph[path], value * (1.0 + size * noise)
+    if node.step.equation is not activated:
+        return with_noise
+    # Code in steps rounds 1 + tanh(x), which nearly cancels: up to epsilon/4 · hidden/2.
+    return with_noise + run.value(node.needs[0]) * size * noise / 4
 
 
 def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:

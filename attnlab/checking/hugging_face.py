@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.checking.comparison import Stage, Stages, path_in_block, submissions
-from attnlab.equations import AnyArray
+from attnlab.equations import AnyArray, split_heads
 from attnlab.errors import CheckpointError, MissingExtraError
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
@@ -163,6 +163,5 @@ def steps_of(theirs: Any, trace: Trace) -> dict[str, AnyArray]:
     for layer in range(len(core.h)):
         concatenated = steps.pop(f"blocks.{layer}.attention.QKV")
         for name, columns in zip("QKV", np.split(concatenated, 3, axis=-1), strict=True):
-            by_head = columns.reshape(len(columns), trace.config.n_head, -1)
-            steps[f"blocks.{layer}.attention.{name}"] = np.moveaxis(by_head, 1, 0)
+            steps[f"blocks.{layer}.attention.{name}"] = split_heads(columns, trace.config.n_head)
     return steps

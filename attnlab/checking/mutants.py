@@ -97,13 +97,15 @@ class Code:
     def value(self, values: Mapping[str, Any]) -> Any:
         """The step's value, given those of the names.
 
-        If it has NaN, masked scores are a large number instead of infinity, as in working code.
+        Masked scores are large numbers instead of infinity if the value has NaN, or if a query has
+        no key, whose softmax would be NaN. Working code has such numbers.
         """
         value = self.evaluated(values)[self.lines[-1][0]]
         if np.isnan(value).any():
             finite = {n: np.maximum(values[n], -1e9) for n in self.names if np.ndim(values[n]) > 1}
             value = self.evaluated({**values, **finite})[self.lines[-1][0]]
-        return value
+        has_no_key = np.isneginf(np.max(value, axis=-1)).any()
+        return np.maximum(value, -1e9) if has_no_key else value
 
     def shown(self, number: int) -> str:
         """A line as text."""
@@ -208,8 +210,8 @@ OTHERS = "The parameters are those of {new}."
 
 # By sentence ("" for one made from the code): patterns, and what may take their place, each with
 # its cost. In patterns, single letters stand for expressions: k for a number, x for an array of
-# activations, W for a matrix of parameters, v for a vector of them, n for indices, s for a whole
-# step, u for a step of one array, a, b, c and m for anything.
+# activations, W for a matrix of parameters, v for a vector of them, n for indices, m for a mask, s
+# for a whole step, u for a step of one array, a, b and c for anything.
 RULES = {
     "": """
         a + b => 0.9 a | 1.1 b | 1.0 a - b | 2.0 a * b
@@ -229,6 +231,8 @@ RULES = {
         np.tanh(a) => 1.0 a | 1.3 erf(a) | 1.3 1.0 / (1.0 + np.exp(-a))
         erf(a) => 1.0 a | 1.3 np.tanh(a)
         math.pi => 1.4 1.0
+        epsilon => 1.0 0.0 | 1.0 0.1 | 1.0 0.01 | 1.0 0.001 | 1.0 1e-4 | 1.0 1e-5 | 1.0 1e-6
+        epsilon => 1.0 1e-7 | 1.0 1e-8 | 1.0 1e-9 | 1.0 1e-10 | 1.0 1e-12
         a.sum(axis=-1, keepdims=True) => 1.3 a.mean(axis=-1, keepdims=True)
         a.sum(axis=-1, keepdims=True) => 1.3 a.max(axis=-1, keepdims=True)
         a.mean(axis=-1, keepdims=True) => 1.3 a.sum(axis=-1, keepdims=True)
@@ -286,17 +290,11 @@ RULES = {
         a.reshape(T, H, -1).swapaxes(-3, -2) => 1.0 a.reshape(T, -1, H).transpose(2, 0, 1)
         a.swapaxes(-3, -2).reshape(T, -1) => 0.9 a.reshape(T, -1)
         a.swapaxes(-3, -2).reshape(T, -1) => 1.0 a.transpose(1, 2, 0).reshape(T, -1)""",
-    # Where a query has no key, the softmax of -inf would be NaN.
     "The mask hides other scores. A query may attend to itself and to earlier tokens.": """
-        np.where(m, a, b) => 1.0 np.where(m.swapaxes(-2, -1), a, b) | 1.0 np.where(~m, a, -1e9)
-        np.where(m, a, b) => 1.0 np.where(np.tri(T, k=1, dtype=bool), a, b)
-        np.where(m, a, b) => 1.0 np.where(np.tri(T, k=-1, dtype=bool), a, -1e9)
-        np.where(m, a, b) => 1.0 np.where(np.tri(T, dtype=bool), a, b)
-        np.where(m, a, b) => 1.2 np.where(np.eye(T, dtype=bool), a, b)
-        np.where(m, a, b) => 1.3 np.where(~np.eye(T, k=1, dtype=bool), a, b)
-        np.where(m, a, b) => 1.3 np.where(m & ~np.eye(T, k=-1, dtype=bool), a, b)
-        np.where(m, a, b) => 1.3 np.where(m & (np.arange(T) > 0), a, -1e9)
-        np.where(m, a, b) => 1.5 np.where(m[..., ::-1], a, b)
+        m => 1.0 m.swapaxes(-2, -1) | 1.0 ~m | 1.5 m[..., ::-1] | 1.3 m & (np.arange(T) > 0)
+        m => 1.0 np.tri(T, dtype=bool) | 1.0 np.tri(T, k=1, dtype=bool)
+        m => 1.0 np.tri(T, k=-1, dtype=bool) | 1.3 m & ~np.eye(T, k=-1, dtype=bool)
+        m => 1.2 np.eye(T, dtype=bool) | 1.3 ~np.eye(T, k=1, dtype=bool)
         np.where(m, a, b) => 1.0 a + m | 1.2 a * m | 1.2 a - m
         np.where(m, a, b) => 1.1 a - 1e9 * m | 1.1 a - 1e4 * m""",
     "Hidden scores must be -inf: the exp of other numbers isn't 0.": """
@@ -430,13 +428,9 @@ class Rules:
                 yield filled(template, **parts), cost, sentence, template
         if isinstance(node, ast.Name) and node.id in self.arrays:
             yield from self.of_operand(node.id)
-        numbers: dict[float, float] = {}
-        if isinstance(node, ast.Name) and node.id == "epsilon":
-            numbers = dict.fromkeys((0.0, *(10.0**-n for n in range(1, 13))), 1.0)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, float):
-            numbers = other_numbers(node.value)
-        for number, cost in numbers.items():
-            yield ast.Constant(number, lineno=1, col_offset=0), cost, "", f"{number}"
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            for number in other_numbers(node.value):
+                yield ast.Constant(number, lineno=1, col_offset=0), 1.3, "", f"{number}"
 
     def of_operand(self, name: str) -> Iterator[Rewrite]:
         """Another step or parameter in the place of one, or added to it."""
@@ -489,14 +483,14 @@ class Rules:
         """Whether a letter of a pattern may stand for a node."""
         if letter == "k":  # no array
             return self.arrays.isdisjoint(names_in([("", node)]))
-        if letter not in "xWvnsu":
+        if letter in "abc":
             return True
         if not isinstance(node, ast.Name) or node.id not in self.arrays:
             return False
         shape, dtype = self.kinds[node.id]
         is_parameter = node.id in self.others and self.others[node.id].is_parameter
         kind = "W" if is_parameter and len(shape) == 2 else "v" if is_parameter else "x"
-        return letter == {"i": "n", "f": kind}.get(dtype)
+        return letter == {"i": "n", "b": "m", "f": kind}.get(dtype)
 
     def cost_and_role(self, name: str) -> tuple[float, str]:
         """The cost of a name, and what it is in all code of the same form."""
@@ -568,11 +562,9 @@ def is_addable(other: Other, kind: Kind) -> bool:
     return 2 <= n <= len(kind.shape) and shape == kind.shape[-n:] and other.is_finite
 
 
-def other_numbers(value: float) -> dict[float, float]:
-    """What a person may write for a number, with its cost."""
-    others = dict.fromkeys((2 * value, value / 2, 0.0, 1.0), 1.4)
-    others |= dict.fromkeys((-value, 10 * value, value / 10, value**2, value**0.5), 1.3)
+def other_numbers(value: float) -> tuple[float, ...]:
+    """What a person may write for a number, such as one digit less."""
     digits = f"{value}" if value % 1 else ""
-    others |= {float(digits[:n] + digits[n + 1 :]): 1.3 for n in range(2, len(digits))}
-    others.pop(value, None)
-    return others
+    shorter = (float(digits[:n] + digits[n + 1 :]) for n in range(2, len(digits)))
+    multiples = 0.0, -value, 2 * value, value / 2, 10 * value, value / 10
+    return 1.0, *multiples, value**2, value**0.5, *shorter

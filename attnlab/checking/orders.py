@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -87,37 +88,34 @@ def in_another_order(
 
     Returns the steps, a note on each order, and whether later steps agree, which confirms them all.
     """
-    given, run = submitted, submitted[0].run
-    orders: list[tuple[str, list[str]]] = []  # with the paths of the steps that it changes
-    for n in range(len(given)):
-        step, options = submitted[n], []
-        for order, (_, codes) in ORDERS.items() if not step.agrees else ():
-            if is_closer(in_order(step, codes), step):
-                read = [x if x.agrees else in_order(x, codes) for x in submitted]
-                options.append((order, read))
+    run, read = submitted[0].run, submitted
+    changed = defaultdict[str, list[str]](list)  # the paths that each order changes
+    for n in range(len(read)):
+        options = {}
+        for order, (_, codes) in ORDERS.items() if not read[n].agrees else ():
+            if is_closer(in_order(read[n], codes), read[n]):
+                options[order] = [x if x.agrees else in_order(x, codes) for x in read]
         if options:
-            order, read = max(options, key=lambda option: sum(x.agrees for x in option[1]))
-            changed = [x.path for x, old in zip(read, submitted, strict=True) if x is not old]
-            orders.append((order, changed))
-            submitted = read
+            order = max(options, key=lambda order: sum(x.agrees for x in options[order]))
+            given, read = read, options[order]
+            changed[order] += [x.path for x, old in zip(read, given, strict=True) if x is not old]
     witnesses = {
         x.name: {*upstream(run.graph, [x.path])}
-        for x, old in zip(submitted, given, strict=True)
+        for x, old in zip(read, submitted, strict=True)
         if x.agrees and x is old
     }
     notes, is_confirmed = [], True
-    for order, paths in orders:
-        sentence = Message(order, scale=scale_in(run))
-        found = [[name for name, needs in witnesses.items() if path in needs] for path in paths]
-        template = "Another order, the same {step}: {sentence}."
+    for order, paths in changed.items():
+        found = [next((x for x in witnesses if path in witnesses[x]), "") for path in paths]
+        step, template = found[-1], "Another order, the same {step}: {sentence}."
         if not all(found):
-            is_confirmed, found = False, [[ORDERS[order][0]]]
+            step, is_confirmed = ORDERS[order][0], False
             template = (
                 "Perhaps another order: {sentence}. That is right if the rest of your code allows "
                 "for it; check your {step}, too."
             )
-        notes.append(Message(template, step=found[-1][0], sentence=sentence))
-    return submitted, notes, is_confirmed
+        notes.append(Message(template, step=step, sentence=Message(order, scale=scale_in(run))))
+    return read, notes, is_confirmed
 
 
 def is_closer(read: Submission, step: Submission) -> Any:
@@ -130,15 +128,15 @@ def in_order(step: Submission, codes: Mapping[str, str]) -> Submission:
     if not (text := codes.get(table_name(step.run.graph, step.path))):
         return step
     code = Code([("", template_of(text))])
-    if "mine" not in code.names:
-        return replace(step, path=beside(step.path, text)).in_run(step.run, step.perturbed) or step
     try:
-        others = {x: step.run.value(beside(step.path, x)) for x in code.names if x != "mine"}
-        layouts = [code.value({**others, "mine": x.astype(np.float64)}) for x in step.layouts]
+        read = replace(step, path=beside(step.path, text))
+        if "mine" in code.names:
+            others = {x: step.run.value(beside(step.path, x)) for x in code.names if x != "mine"}
+            layouts = (code.value({**others, "mine": x.astype(np.float64)}) for x in step.layouts)
+            read = replace(step, layouts=tuple(layouts))
+        return read if read.layouts[0].shape == read.expected.shape else step
     except (AttnlabError, KeyError):  # this type of result has no such step
         return step
-    is_like = layouts[0].shape == step.layouts[0].shape
-    return replace(step, layouts=tuple(layouts)) if is_like else step
 
 
 def scale_in(run: Run) -> str:

@@ -4,16 +4,17 @@ another place, dropout, and what numbers are to the right ones if no code produc
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.checking.comparison import MASKED, MAX_REMAINING, Submission, as_float16
+from attnlab.checking.comparison import MASKED, MAX_REMAINING, Submission, as_float16, numbers_at
 from attnlab.checking.mutants import B_QKV, W_QKV
 from attnlab.checking.orders import table_name
-from attnlab.checking.replaced import upstream, with_changes
-from attnlab.equations import AnyArray
+from attnlab.checking.replaced import upstream, with_changes, with_equation, with_nodes
+from attnlab.equations import AnyArray, identity
 from attnlab.steps import Run, steps_below
 from attnlab.steps.paths import fill, parse
 from attnlab.support.messages import Message
@@ -130,11 +131,11 @@ def runs_with_mistakes(run: Run, submitted: Sequence[Submission]) -> Iterator[tu
     yield mistake, with_changes(run, dict.fromkeys(parameters, as_float16))
     if run.graph.n_layer > 1:
         first = {
-            path: run.value(path.replace(f"blocks.{layer}", "blocks.0"))
+            path: with_equation(run.graph[path], identity, [re.sub(r"\d+", "0", path, count=1)])
             for path in parameters
-            if (layer := parse(path).layer) is not None
+            if parse(path).layer
         }
-        yield Mistake("parameters[n] = parameters[0]", Message(OF_BLOCKS)), with_changes(run, first)
+        yield Mistake("parameters[n] = parameters[0]", Message(OF_BLOCKS)), with_nodes(run, first)
 
 
 # ---- relations of numbers ------------------------------------------------------------------------
@@ -164,8 +165,7 @@ def same_numbers(run: Run, submission: Submission) -> Iterator[Mistake]:
         is_candidate = is_later or table_name(graph, other) == name
         if other == path or not is_candidate or ("heads." in other) != ("heads." in path):
             continue
-        value = replace(submission, path=other).value_in(run)
-        if value is not None and submission.equals(value):
+        if submission.equals(numbers_at(run, other)):
             hint = IN_PLACE if is_later and path in upstream(graph, [other]) else OTHER_PLACE
             yield Mistake(f"{path.rpartition('.')[2]} = {other}", Message(hint))
 

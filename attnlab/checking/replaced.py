@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from attnlab.forward.edits import EditedRun
 from attnlab.steps import Graph, Node, Run
 
-# A step's new value, or a function that makes it from the old one.
-Change: TypeAlias = Callable[[Any], Any] | Any
 
-
-def with_changes(run: Run, changes: Mapping[str, Change]) -> Run:
-    """The run in which steps, by path, have other values; NaN and infinity aren't errors."""
+def with_changes(run: Run, changes: Mapping[str, Callable[[Any], Any]]) -> Run:
+    """The run in which functions change steps, by path; NaN and infinity aren't errors."""
     return with_nodes(run, {path: changed(run, path, x) for path, x in changes.items()})
 
 
-def changed(run: Run, path: str, change: Change) -> Node:
-    """The node of a step with another value."""
+def changed(run: Run, path: str, change: Callable[[Any], Any]) -> Node:
+    """The node of a step whose value a function changes."""
     node = run.graph[path]
-    if not callable(change):
-        return with_equation(node, lambda: change, ())
     original = node.step.equation or partial(run.value, path)  # of an input
     return with_equation(node, lambda *values: change(original(*values)), node.needs)
 
@@ -57,11 +52,6 @@ def beside(path: str, target: str) -> str:
     prefix, is_in_parent = path.rpartition(".")[0], target.startswith("parent.")
     owner = prefix.rpartition(".")[0] if is_in_parent else prefix
     return f"{owner}.{target.removeprefix('parent.')}".lstrip(".")
-
-
-def is_fixed(run: Run, path: str) -> bool:
-    """Whether a step has a value that can't be computed, such as an input."""
-    return run.graph[path].step.equation is None and run.is_stored(path)
 
 
 # ---- the graph -----------------------------------------------------------------------------------

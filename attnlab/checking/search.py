@@ -10,6 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from attnlab.checking.comparison import (
     ERRORS,
     MAX_REMAINING,
     Submission,
+    numbers_at,
     path_in_block,
     perturbed_runs,
 )
@@ -45,7 +47,7 @@ from attnlab.checking.relations import (
     runs_with_mistakes,
     same_numbers,
 )
-from attnlab.checking.replaced import is_fixed, upstream, with_equation, with_nodes
+from attnlab.checking.replaced import upstream, with_equation, with_nodes
 from attnlab.steps import Run, steps_below
 from attnlab.steps.paths import parse
 from attnlab.support.messages import Message, joined
@@ -131,7 +133,7 @@ class StepCode:
         while graph[path].step.equation is eq.identity and not path.endswith(".input"):
             path = graph[path].needs[0]  # another name of a step; a block's input keeps its own
         step, name = graph[path].step, name_in_code(path, self.path)
-        if not step.axes and step.equation and not is_fixed(self.run, path):
+        if not step.axes and step.equation:
             arguments = [self.argument(x) for x in graph[path].needs]
             return called(step.equation.__name__, arguments)
         self.values[name], self.paths[name] = self.run.value(path), path
@@ -359,17 +361,13 @@ class Search:
 
     def left_by(self, run: Run) -> tuple[str, ...] | None:
         """The later steps that differ from a run's; None if it hasn't the user's other numbers."""
-        if self.first.remaining_with(self.first.value_in(run)) > MAX_REMAINING:
+        if self.first.remaining_with(numbers_at(run, self.first.path)) > MAX_REMAINING:
             return None
         perturbed = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
-
-        def matches(step: Submission) -> bool:
-            read = step.in_run(run, perturbed)
-            return read is not None and read.agrees
-
-        if not all(map(matches, (self.first, *self.agreeing))):
+        read = partial(replace, run=run, perturbed=perturbed)
+        if not all(read(step).agrees for step in (self.first, *self.agreeing)):
             return None
-        return tuple(step.name for step in self.later if not matches(step))
+        return tuple(step.name for step in self.later if not read(step).agrees)
 
     def mistake(self, variant: Variant) -> Mistake:
         """What to say about a variant."""
@@ -380,7 +378,7 @@ class Search:
         if others:
             formula = Message(LIKEWISE, line=formula, others=", ".join(x for x, _ in others))
         right = tuple(step.code.shown(n) for n in mutant.changed if n < len(step.code.lines))
-        hint = mutant.message()
+        hint: str = mutant.message()
         if more := next((x for code, x in HINTS.items() if re.search(code, formula)), ""):
             activation = self.run.graph.formulas.get("activation", Message(TANH))
             values = {"scale": scale_in(self.run), "activation": activation, **self.sizes}
@@ -466,5 +464,5 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
             break
         run = best.run
         perturbed = perturbed_runs(run, [step.path for step in compared], first.epsilon)
-        compared = [step.in_run(run, perturbed) or step for step in compared]
+        compared = [replace(step, run=run, perturbed=perturbed) for step in compared]
     return explanations

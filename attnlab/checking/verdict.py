@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ from attnlab.checking.comparison import (
     Stages,
     Submission,
     index_in_words,
-    join_words,
     submissions,
 )
 from attnlab.checking.orders import in_another_order
@@ -95,16 +94,13 @@ class Verdict(Stages):
     def _reasons(self) -> Iterator[str | Table]:
         if self.first is None:
             return
+        path = self.first.path
         if not self.mistakes and self.is_uncertain:
-            template = "Your {path} has no mistake of its own if that is so."
-            yield Message(template, path=self.first.path)
+            yield Message("Your {path} has no mistake of its own if that is so.", path=path)
             return
         if not self.mistakes:
-            yield Message(
-                "No known mistake produces your {path}. {differing}",
-                path=self.first.path,
-                differing=self.differing,
-            )
+            template = "No known mistake produces your {path}. {differing}"
+            yield Message(template, path=path, differing=self.differing)
             lines: list[tuple[str, ...]] = [("", Message("yours"), Message("expected"))]
             lines += [(x.place, f"{x.mine:.6g}", f"{x.expected:.6g}") for x in self.cells]
             yield Table(lines)
@@ -116,7 +112,7 @@ class Verdict(Stages):
             template = "{count} mistakes together produce exactly your {path}:"
         elif len(self.mistakes) > 1:
             template = "Each of these produces exactly your {path}:"
-        yield Message(template, path=self.first.path, count=len(self.further) + 1)
+        yield Message(template, path=path, count=len(self.further) + 1)
         for mistakes in (self.mistakes, *self.further):
             if self.further and len(mistakes) > 1:
                 yield Message("  one of these, which produce the same numbers:")
@@ -206,9 +202,9 @@ def verdict_on(submitted: list[Submission]) -> Verdict:
         submitted = read
     else:
         explanations = explain(submitted, notes)
-        if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
-            explanations = []  # another order is likelier
-    if orders and not is_right:
+    if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
+        explanations = []  # another order is likelier
+    elif orders and not is_right:
         others = explain(read, []) if rank(explanations) > (0, 1) else explanations
         if rank(others) < rank(explanations):
             submitted, explanations, notes = read, others, []
@@ -263,13 +259,10 @@ def describe_cells(submission: Submission) -> tuple[str, tuple[Cell, ...]]:
     """Describe a step's differing cells, and list the largest differences."""
     difference = submission.difference
     indices = np.argwhere(difference > submission.tolerance)
-
-    def words(index: Any) -> list[str]:
-        return index_in_words(submission.result, submission.name, tuple(index))
-
+    words = partial(index_in_words, submission.result, submission.name)
     # The axes on which all differing cells have the same index.
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
-    common = join_words(itertools.compress(words(indices[0]), is_common))
+    common = words([i if same else None for i, same in zip(indices[0], is_common, strict=True)])
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
@@ -281,6 +274,6 @@ def describe_cells(submission: Submission) -> tuple[str, tuple[Cell, ...]]:
         )
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
     return differing, tuple(
-        Cell(join_words(words(x)), float(submission.nearest[x]), float(submission.expected[x]))
+        Cell(words(x), float(submission.nearest[x]), float(submission.expected[x]))
         for x in map(tuple, indices[order[:CELLS_SHOWN]])
     )

@@ -81,7 +81,7 @@ def notice_on(tokens: Tokens, parameters: Parameters, vocabulary: Vocabulary) ->
     ends_in_blank = text.strip() and last and blank.endswith(last)
     on_blank = [Message(ON_BLANK), Message(WITHOUT_BLANK)] if ends_in_blank else []
     sentences = on_names + on_words + on_blank
-    return joined(*sentences) if sentences else ""
+    return joined(*sentences)
 
 
 def _listed(words: Iterable[str]) -> str:

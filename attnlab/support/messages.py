@@ -55,11 +55,11 @@ def counted(count: int | str, noun: str) -> Message:
     return Message(one if str(count) == "1" else several, count=count)
 
 
-def joined(*sentences: Message) -> Message:
-    """Join sentences to one message, with a space between them if the language has spaces."""
-    first, *others = sentences
+def joined(*texts: str, template: str = "{first} {second}") -> str:
+    """Join texts to one message, with a space between them if the language has spaces."""
+    first, *others = texts or ("",)
     for second in others:
-        first = Message("{first} {second}", first=first, second=second)
+        first = Message(template, first=first, second=second)
     return first
 
 
