@@ -297,8 +297,8 @@ def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submi
     for name in forward_order(result, mine):
         array, epsilon = array_and_epsilon(name, mine[name])
         path = result._prefix + name
-        expected, layouts = checked_layouts(result, run, name, array)
-        half, decimals = 0.0, 0
+        layouts = checked_layouts(result, run, name, array)
+        expected, half, decimals = numbers_at(run, path), 0.0, 0
         if array.dtype.kind == "f" and np.unique(array).size >= MIN_NUMBERS:
             decimals = rounding_of(array, expected, DECIMALS)
             if run.graph[path].step.equation not in copies:
@@ -317,10 +317,8 @@ def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submi
     ]
 
 
-def checked_layouts(
-    result: Result, run: Run, name: str, array: AnyArray
-) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-    """The expected numbers of a step, and the user's array in all layouts that fit them."""
+def checked_layouts(result: Result, run: Run, name: str, array: AnyArray) -> tuple[AnyArray, ...]:
+    """The user's array in all layouts that fit the expected numbers."""
     path = result._prefix + name
     if run.value(path) is None:  # an optional step
         raise InvalidValueError(f"{result.title} has no {name}")
@@ -346,7 +344,7 @@ def checked_layouts(
             "as in a row that is fully masked, or over the wrong axis. So is 0 · -inf: "
             "apply the mask with np.where instead of a product"
         )
-    return expected, layouts
+    return layouts
 
 
 def numbers_at(run: Run, path: str) -> AnyArray:

@@ -101,9 +101,8 @@ def name_in_code(path: str, of: str) -> str:
 
     X, input, attention.W_O, block.output, final.gain, blocks[n - 1].mid
     """
-    prefix, _, name = path.rpartition(".")
-    number, own = number_of(path), number_of(of)
-    if name == "n_head" or prefix == of.rpartition(".")[0]:
+    number, own, name = number_of(path), number_of(of), parse(path).step
+    if name == "n_head" or parse(path).part == parse(of).part:
         return name.replace("n_head", "H")
     if number < 0:
         return f"final.{name}" if path in ("gain", "bias") else path
@@ -120,6 +119,7 @@ class StepCode:
         self.run, self.path, self.name = run, path, path.rpartition(".")[2]
         node, self.right = run.graph[path], run.value(path)
         self.equation = node.step.equation
+        self.kind = "QKV" if self.name in ("Q", "K", "V") else self.equation  # computed alike
         self.sizes = {**sizes, "T": np.shape(self.right)[-2:][0]}
         self.values = self.sizes | {"equation": self.equation}
         self.paths: dict[str, str] = {}
@@ -169,9 +169,8 @@ class StepCode:
                 continue
             value = self.run.value(path)
             if isinstance(value, np.ndarray):
-                part = path.rpartition(".")[0]
-                is_in_part = part == self.path.rpartition(".")[0]
-                distance = 0 if is_in_part else 1 if block == number else 2
+                part = parse(path).part
+                distance = 0 if part == parse(self.path).part else 1 if block == number else 2
                 name, kind = name_in_code(path, self.path), Kind(value.shape, value.dtype.kind)
                 is_finite = not step.infinite
                 found[name] = Other(part, step.name, kind, distance, is_parameter, is_finite)
@@ -241,21 +240,16 @@ class Search:
             if not graph[path].select:  # a head's part changes with its layer's step
                 self.paths_of[table_name(graph, path)].append(path)
                 numbers += np.size(run.value(path)) if graph[path].is_input else 0
-        self.sizes = model_sizes(run)
-        self.code = cache(partial(StepCode, run, self.sizes))
-        self.alike = cache(self.steps_like)
-        self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
-
-    def step(self, name: str) -> StepCode | None:
-        """A step by its name in tables; None for inputs and names of other steps."""
-        paths = self.paths_of.get(name, [])
-        own = [path for path in paths if number_of(path) == number_of(self.first.path)]
-        for path in (own or paths)[-1:]:
-            equation = self.run.graph[path].step.equation
+        self.code = cache(partial(StepCode, run, model_sizes(run)))
+        self.steps: dict[str, StepCode] = {}  # by their names in tables, of one block
+        for name, paths in self.paths_of.items():
+            own = [path for path in paths if number_of(path) == number_of(first.path)]
+            path = (own or paths)[-1]
+            equation = graph[path].step.equation
             is_computed = getattr(equation, "__module__", "") == eq.__name__
-            if is_computed and equation is not eq.identity and np.ndim(self.run.value(path)):
-                return self.code(path)
-        return None
+            if is_computed and equation is not eq.identity and np.ndim(run.value(path)):
+                self.steps[name] = self.code(path)
+        self.runs, self.max_runs = 0, min(MAX_RUNS, MAX_NUMBERS / numbers)
 
     def run_with(self, variant: Variant, block: int | None) -> Run:
         """The run in which a variant's steps have other code, in one block or in all.
@@ -280,7 +274,7 @@ class Search:
         """The mutants of these steps, each alone and with the same change in other steps."""
         done: set[Any] = set()
         for name in names:
-            if not (step := self.step(name)):
+            if not (step := self.steps.get(name)):
                 continue
             seen: dict[bytes, float] = {}
             for mutant in step.mutants:
@@ -302,7 +296,7 @@ class Search:
                         done.add(key)
                         yield Variant(others, mutant.cost)
         for sentence, texts in ((x, texts) for x, groups in GROUPS.items() for texts in groups):
-            steps = {name: step for name in texts if (step := self.step(name))}
+            steps = {name: self.steps[name] for name in texts if name in self.steps}
             is_some = len({*texts.values()}) == 1 or len(steps) == len(texts)
             if is_some and not steps.keys().isdisjoint(names):
                 yield Variant({n: group_mutant(x, texts[n], sentence) for n, x in steps.items()}, 1)
@@ -318,22 +312,12 @@ class Search:
 
     def shared(self, name: str, mutant: Mutant) -> Iterator[dict[str, Mutant]]:
         """The same change in all steps that are computed alike, in blocks, or in the same part."""
-        part = name.rpartition(".")[0]
-        steps = self.alike(name)
-        same = {x: steps[x].by_key[mutant.key] for x in steps if mutant.key in steps[x].by_key}
+        part, kind, key = name.rpartition(".")[0], self.steps[name].kind, mutant.key
+        alike = {x: step.by_key for x, step in self.steps.items() if step.kind is kind}
+        same = {x: mutants[key] for x, mutants in alike.items() if key in mutants}
         in_blocks = {x: other for x, other in same.items() if number_of(self.paths_of[x][0]) >= 0}
         in_part = {x: other for x, other in same.items() if x.rpartition(".")[0] == part}
         yield from (group for group in (in_part, in_blocks, same) if len(group) > 1)
-
-    def steps_like(self, name: str) -> dict[str, StepCode]:
-        """All steps that are computed like one, such as all LayerNorms, or Q, K and V."""
-        steps = {x: step for x in self.paths_of if (step := self.step(x))}
-        own = steps[name]
-        return {
-            x: step
-            for x, step in steps.items()
-            if own.equation is step.equation or {own.name, step.name} <= {"Q", "K", "V"}
-        }
 
     def explained_by(self, variants: Sequence[Variant], block: int | None) -> Iterator[Explanation]:
         """Explanations by variants of one block, or of all, given the likeliest variants first.
@@ -372,8 +356,7 @@ class Search:
     def mistake(self, variant: Variant) -> Mistake:
         """What to say about a variant."""
         (name, mutant), *others = variant.mutants.items()
-        step = self.step(name)
-        assert step
+        step = self.steps[name]
         formula = Message("; ".join(map(mutant.code.shown, mutant.changed)))
         if others:
             formula = Message(LIKEWISE, line=formula, others=", ".join(x for x, _ in others))
@@ -381,7 +364,7 @@ class Search:
         hint: str = mutant.message()
         if more := next((x for code, x in HINTS.items() if re.search(code, formula)), ""):
             activation = self.run.graph.formulas.get("activation", Message(TANH))
-            values = {"scale": scale_in(self.run), "activation": activation, **self.sizes}
+            values = {"scale": scale_in(self.run), "activation": activation, **step.sizes}
             hint = joined(hint, Message(more, **values))
         return Mistake(formula, hint, right, name)
 
@@ -410,7 +393,7 @@ class Search:
             if found or not agreeing:
                 break
         if not found:
-            step = self.step(table_name(graph, first.path))
+            step = self.steps.get(table_name(graph, first.path))
             others = {name: step.values[name] for name in step.others} if step else {}
             mistakes = relations(first, others, step.code.names if step else [])
             found = [Explanation((mistake,), self.run) for mistake in mistakes]
