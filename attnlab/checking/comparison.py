@@ -124,12 +124,9 @@ class Stages(Document):
         return self.stages
 
     def pieces(self) -> Iterator[str | Table]:
-        heading = Message(
-            "{title}: {agreeing} of {count} steps agree",
-            title=self.title,
-            agreeing=sum(stage.agrees for stage in self.stages),
-            count=len(self.stages),
-        )
+        agreeing, count = sum(stage.agrees for stage in self.stages), len(self.stages)
+        template = "{title}: {agreeing} of {count} steps agree"
+        heading = Message(template, title=self.title, agreeing=agreeing, count=count)
         if self.first:
             template = "{heading}; the first that differs is {path}"
             heading = Message(template, heading=heading, path=self.first.path)
@@ -311,10 +308,14 @@ def submissions(result: Result, run: Run, mine: Mapping[str, Any]) -> list[Submi
         given.append(Submission(result, name, path, layouts, epsilon, decimals, run))
     # With steps such as mid, which are the user's attention.output in another order.
     others = [path for path, _ in steps_below(run.graph.root) if "#" not in path]
-    perturbed = perturbed_runs(run, [*others, *(step.path for step in given)], coarsest)
-    return [
-        replace(step, epsilon=max(step.epsilon, coarsest), perturbed=perturbed) for step in given
-    ]
+    return in_run([replace(x, epsilon=max(x.epsilon, coarsest)) for x in given], run, others)
+
+
+def in_run(given: Sequence[Submission], run: Run, others: Sequence[str] = ()) -> list[Submission]:
+    """The user's numbers compared with those of a run; its perturbations also have other steps."""
+    paths = [*others, *(step.path for step in given)]
+    perturbed = perturbed_runs(run, paths, max(step.epsilon for step in given))
+    return [replace(step, run=run, perturbed=perturbed) for step in given]
 
 
 def checked_layouts(result: Result, run: Run, name: str, array: AnyArray) -> tuple[AnyArray, ...]:

@@ -100,12 +100,8 @@ def verify(model: GPT2, name: str, texts: Sequence[str] = TEXTS) -> Verification
         for trace in traces
         for step in submissions(trace, trace._run.fork(), steps_of(theirs, trace))
     ]
-    title = Message(
-        template,
-        model=repr(model).partition("\n")[0],
-        version=transformers.__version__,
-        count=len(texts),
-    )
+    line, version = repr(model).partition("\n")[0], transformers.__version__
+    title = Message(template, model=line, version=version, count=len(texts))
     note = Message("{count} of these texts have other tokens in transformers.", count=retokenized)
     stages = worst(compared, key=lambda stage: stage.path)
     return Verification(title, stages, (note,) if retokenized else (), retokenized)

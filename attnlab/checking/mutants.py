@@ -366,7 +366,6 @@ class Other(NamedTuple):
 
     part: str  # the path of the result that has it, such as blocks.0.mlp
     role: str  # its name there
-    kind: Kind
     distance: int  # 0 in the same part, 1 in the same block, 2 elsewhere
     is_parameter: bool
     is_finite: bool  # unlike masked scores
@@ -434,16 +433,16 @@ class Rules:
 
     def of_operand(self, name: str) -> Iterator[Rewrite]:
         """Another step or parameter in the place of one, or added to it."""
-        kind = self.kinds[name]
+        old = self.kinds[name]
         for new, other in self.others.items():
-            cost, role = self.cost_and_role(new)
-            if new == name or other.kind.dtype != kind.dtype:
+            (cost, role), kind = self.cost_and_role(new), self.kinds[new]
+            if new == name or kind.dtype != old.dtype:
                 continue
-            if other.kind == kind:
+            if kind == old:
                 yield named(new), cost, "", f"other {role}"
-            elif other.is_parameter and other.kind.shape == kind.shape[::-1]:
+            elif other.is_parameter and kind.shape == old.shape[::-1]:
                 yield filled("o.swapaxes(-2, -1)", o=named(new)), cost, "", f"other {role}"
-            if is_addable(other, kind) and not other.is_parameter:
+            if self.is_addable(new, old) and not other.is_parameter:
                 added = filled("a + o", a=named(name), o=named(new))
                 yield added, cost + 1, "", f"plus {role}"
 
@@ -457,13 +456,18 @@ class Rules:
         for letter, part in parts.items():
             for _, sentence, template, cost in rules_for("Name", letter):
                 yield filled(template, **{letter: part}), cost, sentence, template
-        for name, other in self.others.items():
+        for name in self.others:
             node, (cost, role) = named(name), self.cost_and_role(name)
-            if other.kind == kind:
+            if self.kinds[name] == kind:
                 yield node, cost if role.startswith("operand") else cost + 0.5, "", f"is {role}"
-            if is_addable(other, kind):
+            if self.is_addable(name, kind):
                 for sign in "+-*":
                     yield filled(f"s {sign} o", s=line, o=node), cost + 0.9, "", f"{sign} {role}"
+
+    def is_addable(self, name: str, kind: Kind) -> bool:
+        """Whether another step has the shape of rows and columns of such a value."""
+        shape, n = self.kinds[name].shape, len(self.kinds[name].shape)
+        return n >= 2 and shape == kind.shape[-n:] and self.others[name].is_finite
 
     def fits(self, pattern: Any, node: Any, parts: dict[str, ast.expr]) -> bool:
         """Whether a node has the form of a pattern; its letters' expressions are put in `parts`."""
@@ -507,8 +511,8 @@ class Rules:
         for a, b in combinations(own, 2):
             if self.kinds[a] == self.kinds[b]:
                 yield self.renamed({a: b, b: a}, 1.2, partial(Message, EXCHANGED, old=f"{a}, {b}"))
-        for old, (new, other) in product(own, self.others.items()):
-            if used.count(old) > 1 and new != old and other.kind == self.kinds[old]:
+        for old, new in product(own, self.others):
+            if used.count(old) > 1 and new != old and self.kinds[new] == self.kinds[old]:
                 message = partial(Message, REPLACED, old=old, new=new)
                 yield self.renamed({old: new}, self.cost_and_role(new)[0], message)
         parameters = {name: other for name, other in self.others.items() if other.is_parameter}
@@ -554,12 +558,6 @@ def with_axis(node: Any, axis: ast.keyword) -> Any:
 
 def replaced(node: Any, old: ast.expr, new: ast.expr) -> Any:
     return new if node is old else None
-
-
-def is_addable(other: Other, kind: Kind) -> bool:
-    """Whether a matrix has the shape of another one's rows and columns."""
-    shape, n = other.kind.shape, len(other.kind.shape)
-    return 2 <= n <= len(kind.shape) and shape == kind.shape[-n:] and other.is_finite
 
 
 def other_numbers(value: float) -> tuple[float, ...]:

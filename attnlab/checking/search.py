@@ -10,7 +10,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -21,9 +20,9 @@ from attnlab.checking.comparison import (
     ERRORS,
     MAX_REMAINING,
     Submission,
+    in_run,
     numbers_at,
     path_in_block,
-    perturbed_runs,
 )
 from attnlab.checking.mutants import (
     Code,
@@ -161,7 +160,7 @@ class StepCode:
                 following.add(path)
         for path in paths:
             step, block = graph[path].step, number_of(path)
-            is_parameter = step.name[:2] in ("W_", "b_") or step.name in ("gain", "bias")
+            is_parameter = not step.has_rows_for_tokens
             is_stream = step.name in ("mid", "output") and path.count(".") == 2
             is_far = number < 0 <= block and not (is_stream or is_parameter)
             is_name = step.equation is eq.identity and path != f"blocks.{number}.input"
@@ -171,9 +170,8 @@ class StepCode:
             if isinstance(value, np.ndarray):
                 part = parse(path).part
                 distance = 0 if part == parse(self.path).part else 1 if block == number else 2
-                name, kind = name_in_code(path, self.path), Kind(value.shape, value.dtype.kind)
-                is_finite = not step.infinite
-                found[name] = Other(part, step.name, kind, distance, is_parameter, is_finite)
+                name = name_in_code(path, self.path)
+                found[name] = Other(part, step.name, distance, is_parameter, not step.infinite)
                 self.values[name], self.paths[name] = value, path
         return found
 
@@ -229,9 +227,10 @@ class Variant(NamedTuple):
 class Search:
     """The search in one run, for the numbers that a user submitted."""
 
-    def __init__(self, run: Run, submitted: Sequence[Submission]) -> None:
-        self.run, self.submitted, graph = run, submitted, run.graph
-        self.first = first = first_differing(submitted)
+    def __init__(self, submitted: Sequence[Submission]) -> None:
+        self.submitted, self.first = submitted, first_differing(submitted)
+        self.run = run = self.first.run
+        first, graph = self.first, run.graph
         self.agreeing = [step for step in submitted if step.agrees]
         self.later = [step for step in submitted if not step.agrees and step is not first]
         self.paths_of: dict[str, list[str]] = defaultdict(list)
@@ -347,11 +346,8 @@ class Search:
         """The later steps that differ from a run's; None if it hasn't the user's other numbers."""
         if self.first.remaining_with(numbers_at(run, self.first.path)) > MAX_REMAINING:
             return None
-        perturbed = perturbed_runs(run, [x.path for x in self.submitted], self.first.epsilon)
-        read = partial(replace, run=run, perturbed=perturbed)
-        if not all(read(step).agrees for step in (self.first, *self.agreeing)):
-            return None
-        return tuple(step.name for step in self.later if not read(step).agrees)
+        left = tuple(step.name for step in in_run(self.submitted, run) if not step.agrees)
+        return left if {*left} <= {step.name for step in self.later} else None
 
     def mistake(self, variant: Variant) -> Mistake:
         """What to say about a variant."""
@@ -423,14 +419,12 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
     A note is appended to `notes` if not all candidates were tried. If a mistake leaves steps
     unexplained, the search is repeated in the run with that mistake.
     """
-    first = first_differing(submitted)
-    numbers = first.nearest
+    numbers = first_differing(submitted).nearest
     if numbers.dtype.kind == "f" and (not numbers.any() or np.isinf(numbers).all()):
         return []  # an array that was never filled, or that no code of a learner's produces
-    run, compared = first.run, submitted
     explanations: list[Explanation] = []
-    while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in compared):
-        search = Search(run, compared)
+    while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in submitted):
+        search = Search(submitted)
         found = search.explanations()
         if not found:
             if search.runs >= search.max_runs:
@@ -443,9 +437,7 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
         ties = {x.mistakes[0].formula: x.mistakes[0] for x in equal if x.cost <= best.cost + TIE}
         forms = {form_of(formula): mistake for formula, mistake in reversed(ties.items())}
         explanations.append(best._replace(mistakes=tuple([*forms.values()][: -MAX_TIES - 1 : -1])))
-        if not best.unexplained or best.run is run:
+        if not best.unexplained or best.run is search.run:
             break
-        run = best.run
-        perturbed = perturbed_runs(run, [step.path for step in compared], first.epsilon)
-        compared = [replace(step, run=run, perturbed=perturbed) for step in compared]
+        submitted = in_run(submitted, best.run)
     return explanations

@@ -269,9 +269,8 @@ def describe_cells(submission: Submission) -> tuple[str, tuple[Cell, ...]]:
     differing = Message(template, count=len(indices), size=difference.size, common=common)
     epsilon_needed = submission.stage.rounding * submission.epsilon
     if submission.epsilon < FLOAT32_EPSILON and epsilon_needed <= FLOAT32_EPSILON:
-        differing = Message(
-            "Rounding to float32 would explain the differences. {differing}", differing=differing
-        )
+        template = "Rounding to float32 would explain the differences. {differing}"
+        differing = Message(template, differing=differing)
     order = np.argsort(-difference[tuple(indices.T)], kind="stable")
     return differing, tuple(
         Cell(words(x), float(submission.nearest[x]), float(submission.expected[x]))

@@ -49,18 +49,13 @@ class Comparison:
         return self.largest_difference <= self.tolerance
 
     def __str__(self) -> str:
-        if self.figures == 1:
-            verdict = "1 figure agrees" if self.agrees else "1 figure DOES NOT agree"
-        else:
-            verdict = "{count} figures agree" if self.agrees else "{count} figures DO NOT agree"
-        return str(
-            Message(
-                "{name}: {verdict}, largest difference {largest}",
-                name=self.name,
-                verdict=Message(verdict, count=self.figures),
-                largest=f"{self.largest_difference:.1e}",
-            )
-        )
+        one, many = "1 figure agrees", "{count} figures agree"
+        if not self.agrees:
+            one, many = "1 figure DOES NOT agree", "{count} figures DO NOT agree"
+        verdict = Message(one if self.figures == 1 else many, count=self.figures)
+        template = "{name}: {verdict}, largest difference {largest}"
+        largest = f"{self.largest_difference:.1e}"
+        return str(Message(template, name=self.name, verdict=verdict, largest=largest))
 
 
 def load(name: str) -> dict[str, Any]:
