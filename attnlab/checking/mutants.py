@@ -230,36 +230,30 @@ RULES = {
         np.square(a) => 1.3 a | 1.3 abs(a)
         np.tanh(a) => 1.0 a | 1.3 erf(a) | 1.3 1.0 / (1.0 + np.exp(-a))
         erf(a) => 1.0 a | 1.3 np.tanh(a)
-        math.pi => 1.4 1.0
         epsilon => 1.0 0.0 | 1.0 0.1 | 1.0 0.01 | 1.0 0.001 | 1.0 1e-4 | 1.0 1e-5 | 1.0 1e-6
         epsilon => 1.0 1e-7 | 1.0 1e-8 | 1.0 1e-9 | 1.0 1e-10 | 1.0 1e-12
         a.sum(axis=-1, keepdims=True) => 1.3 a.mean(axis=-1, keepdims=True)
-        a.sum(axis=-1, keepdims=True) => 1.3 a.max(axis=-1, keepdims=True)
         a.mean(axis=-1, keepdims=True) => 1.3 a.sum(axis=-1, keepdims=True)
-        np.where(m, a, b) => 0.9 a | 1.2 np.where(m, b, a) | 1.4 np.where(m, a, -a)
+        np.where(m, a, b) => 0.9 a | 1.4 np.where(m, a, -a)
         n => 1.3 n + 1 | 1.3 n - 1 | 1.3 0 * n | 1.3 n[::-1]
         n => 1.3 np.roll(n, 1) | 1.3 np.roll(n, -1)
         v => 1.4 1.0 + v | 1.8 H * v
         x => 1.35 x * math.sqrt(D) | 1.9 x / H | 1.9 x / math.sqrt(Dk)
         x => 2.0 softmax(x) | 2.0 normalised(x, 1e-5) | 2.0 np.tril(x) | 2.0 np.roll(x, 1, axis=-2)
-        x => 2.0 np.flip(x, axis=-1) | 2.0 np.flip(x, axis=-2) | 2.0 np.flip(x, axis=-3)
-        x => 2.1 x[..., :1, :] + 0 * x | 2.1 x[..., :1, :, :] + 0 * x
+        x => 2.1 x[..., :1, :] + 0 * x | 2.1 x[..., :1, :, :] + 0 * x | 2.0 np.flip(x, axis=-3)
         u => 1.0 np.maximum(u, 0.0) | 1.0 gelu(u) | 1.0 np.tanh(u)
         u => 1.0 u / (1.0 + np.exp(-u)) | 1.0 np.where(u > 0, u, 0.01 * u)
         u => 1.0 0.5 * u * (1.0 + erf(u / math.sqrt(2.0))) | 1.0 u / (1.0 + np.exp(-1.702 * u))
         s => 1.0 softmax(s) | 1.2 s.swapaxes(-2, -1) | 1.2 np.log(softmax(s)) | 1.3 -s
         s => 1.3 s * math.sqrt(D) | 1.3 s / math.sqrt(D) | 1.4 s / math.sqrt(Dk) | 1.5 s / Dk
-        s => 1.6 2 * s | 1.6 s / 2
         s => 1.5 normalised(s, 1e-5) | 1.5 gelu(s) | 1.5 np.maximum(s, 0.0) | 1.4 np.log(s)
-        s => 1.6 np.exp(s) | 1.6 np.tanh(s) | 1.6 np.tril(s) | 1.6 s.astype(int) | 1.7 s**2
+        s => 1.6 np.exp(s) | 1.6 np.tanh(s) | 1.6 np.tril(s) | 1.7 s**2
         s => 1.6 s / np.linalg.norm(s, axis=-1, keepdims=True)
         s => 1.6 s / s.sum(axis=-1, keepdims=True) | 1.6 s - s.max(axis=-1, keepdims=True)
-        s => 1.6 s - s.mean(axis=-1, keepdims=True)
-        s => 1.8 np.roll(s, 1, axis=-1) | 1.8 np.roll(s, 1, axis=-2) | 1.8 np.roll(s, 1, axis=-3)
-        s => 1.8 np.flip(s, axis=-1) | 1.8 np.flip(s, axis=-2) | 1.8 np.flip(s, axis=-3)""",
+        s => 1.6 s - s.mean(axis=-1, keepdims=True) | 1.6 2 * s | 1.6 s / 2
+        s => 1.8 np.roll(s, 1, axis=-1) | 1.8 np.roll(s, 1, axis=-2) | 1.8 np.flip(s, axis=-3)""",
     "A factor of {old} is transposed, or its transpose is missing.": """
-        a @ b => 1.0 a.swapaxes(-2, -1) @ b | 1.0 a @ b.swapaxes(-2, -1) | 1.2 b @ a
-        a @ b => 1.0 a.swapaxes(-2, -1) @ b.swapaxes(-2, -1) | 1.0 (a @ b).swapaxes(-2, -1)
+        a @ b => 1.0 a.swapaxes(-2, -1) @ b | 1.0 (a @ b).swapaxes(-2, -1) | 1.2 b @ a
         a.swapaxes(-2, -1) => 1.0 a | 1.0 a.reshape(*a.shape[:-2], a.shape[-1], a.shape[-2])""",
     (
         "A matrix is read as if it were transposed. GPT-2 stores its matrices for `X @ W`, "
@@ -271,15 +265,11 @@ RULES = {
         a + k * b => 1.2 (a + k) * b
         a * b + c => 1.2 a * (b + c)
         a @ b + c => 1.2 (a + c) @ b
-        a / b - c => 1.2 a / (b - c)
         a * (b + c) => 1.2 a * b + c | 1.2 b + a * c
-        (b + c) / a => 1.2 b + c / a
-        (b - c) / a => 1.2 b - c / a
         np.sqrt(a + b) => 1.0 np.sqrt(a) + b""",
     "keepdims=True is missing: what belongs to rows is applied to columns.": """
         a.max(axis=-1, keepdims=True) => 1.0 a.max(axis=-1)[..., None, :]
-        a.sum(axis=-1, keepdims=True) => 1.0 a.sum(axis=-1)[..., None, :]
-        a.mean(axis=-1, keepdims=True) => 1.0 a.mean(axis=-1)[..., None, :]""",
+        a.sum(axis=-1, keepdims=True) => 1.0 a.sum(axis=-1)[..., None, :]""",
     "The variance is over D - 1, not D: use np.var(x), torch.var(x, unbiased=False).": """
         a.mean(axis=-1, keepdims=True) => 0.95 a.sum(axis=-1, keepdims=True) / (a.shape[-1] - 1)""",
     (
@@ -295,12 +285,11 @@ RULES = {
         m => 1.0 np.tri(T, dtype=bool) | 1.0 np.tri(T, k=1, dtype=bool)
         m => 1.0 np.tri(T, k=-1, dtype=bool) | 1.3 m & ~np.eye(T, k=-1, dtype=bool)
         m => 1.2 np.eye(T, dtype=bool) | 1.3 ~np.eye(T, k=1, dtype=bool)
-        np.where(m, a, b) => 1.0 a + m | 1.2 a * m | 1.2 a - m
-        np.where(m, a, b) => 1.1 a - 1e9 * m | 1.1 a - 1e4 * m""",
+        np.where(m, a, b) => 1.0 a + m | 1.2 a - m | 1.1 a - 1e9 * m | 1.1 a - 1e4 * m""",
     "Hidden scores must be -inf: the exp of other numbers isn't 0.": """
         -np.inf => 1.0 0.0 | 1.0 1.0 | 1.0 -1.0 | 1.0 -2.0 | 1.0 -5.0 | 1.0 -10.0 | 1.0 -20.0
-        -np.inf => 1.0 -50.0 | 1.0 -100.0 | 1.0 -1000.0 | 1.0 1e4 | 1.0 1e9
-        np.where(m, a, b) => 1.2 a - 1.0 * ~m | 1.2 a - 10.0 * ~m | 1.2 a - 100.0 * ~m""",
+        -np.inf => 1.0 -50.0 | 1.0 1e4 | 1.0 1e9
+        np.where(m, a, b) => 1.2 a - 1.0 * ~m | 1.2 a - 10.0 * ~m""",
 }
 
 # What may take the place of an expression: cost, sentence, and the rule by name.
