@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import (
-    LOADED,
     MATRICES,
     OTHER,
     TEXT,
@@ -24,54 +23,6 @@ from pages import (
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import BUILT_IN
-from attnlab.pages import overview
-
-# ---- the selection -----------------------------------------------------------------------------
-
-
-def selected(page: Any) -> Any:
-    """The selected layer, head, step, query and key."""
-    return page.evaluate(
-        "(({ layer, head, step, query, key }) => [layer, head, step, query, key])(selection)"
-    )
-
-
-def opened_at(page: Any, link: str) -> Any:
-    """Reload the page at a link; returns the selection."""
-    page.goto("about:blank")
-    page.goto(f"file://{page.file}{link}{'&' if link else '#'}depth=lab")
-    until(page, LOADED)
-    until(page, "traces.at(-1).story !== undefined")
-    drawn(page)
-    return selected(page)
-
-
-def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path: Path) -> None:
-    trace = odd.trace(TEXT)
-    page = open_page(trace)
-    page.file = tmp_path / "page.html"
-
-    def most(layer: int, h: int, i: int) -> int:
-        return int(trace.head(layer, h).weights[i].argmax())
-
-    head = overview.head_to_describe(trace)
-    for link, expected in (
-        ("", [*head, "weights", 11, most(*head, 11)]),
-        ("#layer=1&head=2&query=9", [1, 2, "weights", 9, most(1, 2, 9)]),
-        ("#head=4&step=scores&query=7&key=3&layer=2", [2, 4, "scores", 7, 3]),
-        ("#layer=77&head=-1&query=x&key=&step=magic&more=1", [2, 0, "weights", 11, most(2, 0, 11)]),
-        ("#query=1e9&key=2.5", [0, 0, "weights", 11, 2]),
-        ("#%F0%9F%92%A9&look=magic", [*head, "weights", 11, most(*head, 11)]),
-    ):
-        assert opened_at(page, link) == expected, link
-    opened_at(page, "#layer=2&head=1&query=5&step=scores")
-    assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
-    assert page.locator("#steps input:checked").get_attribute("value") == "scores"
-    assert page.locator(".readout .pair").inner_text().startswith("query 5 ")
-    assert page.locator(".stage-word.looker .letters").inner_text() == trace.tokens[5].text
-    page.evaluate("location.hash = 'layer=0&head=3&key=4'")
-    until(page, "selection.head === 3")
-    assert selected(page) == [0, 3, "scores", 5, 4]
 
 
 def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None:
