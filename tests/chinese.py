@@ -11,9 +11,17 @@ import numpy as np
 
 from attnlab import GPT2Config
 from attnlab.checkpoints.checkpoint import save_parameters
+from attnlab.support.language import using_language
+from attnlab.support.messages import say
 from attnlab.training.parameters import initial_parameters
 
 ROWS = 21_128
+
+
+def in_chinese(text: str, **values: object) -> str:
+    with using_language("zh"):
+        return say(text, **values)
+
 
 # Settings as published models have them.
 CONFIG = {

@@ -213,34 +213,6 @@ def test_input_arrays_are_not_modified() -> None:
     assert (held.V == 0).all()
 
 
-def test_repr_is_a_table_of_the_steps() -> None:
-    result = attention(np.eye(3, 2), np.eye(3, 2), np.eye(3, 4), causal_mask(3))
-    lines = repr(result).splitlines()
-    assert lines[1].split() == ["name", "axes", "shape", "dtype", "range", "-inf"]
-    rows = {line.split()[0]: line.split() for line in lines[2:]}
-    assert list(rows) == ["Q", "K", "V", "raw_scores", "scale", "scores", "mask", *STEPS[2:]]
-    assert rows["scale"] == ["scale", "1.414"]
-    assert rows["masked_scores"][1:6] == ["Tq", "Tk", "3", "x", "3"]
-    assert rows["masked_scores"][-1] == "3"
-    assert rows["raw_scores"][-3:] == ["0", "…", "1"]
-    assert max(map(len, lines)) < 80
-
-
-def test_repr_shows_what_can_be_shown() -> None:
-    table = repr(attention(np.full((3, 2), np.nan), np.eye(3, 2), np.eye(3, 2)))
-    rows = {line.split()[0]: line for line in table.splitlines()[2:]}
-    assert rows["Q"].endswith("6 NaN")
-    assert "error: Q contains NaN or infinite numbers" in rows["weights"]
-
-
-def test_axis_names() -> None:
-    crossed = repr(cross_attention(random(5, 3), random(7, 4), *[random(n, 2) for n in (3, 4, 4)]))
-    assert "Tk D'  7 x 4" in crossed
-    assert "D' Dk  4 x 2" in crossed
-    assert "D'" not in repr(heads_of(7, dropout=0.5))
-    assert "dropout_mask   ... H Tq Tk" in repr(heads_of(7, dropout=0.5))
-
-
 E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
 
 

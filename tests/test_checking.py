@@ -219,6 +219,7 @@ def test_differing_cells_are_shown(odd: GPT2) -> None:
     correct = float(trace.blocks[0].attention.weights[3, 4, 2])
     assert verdict.first is not None
     assert verdict.first.place == prefix
+    assert verdict.first.where == (3, 4, 2)
     assert verdict.first.difference == pytest.approx(0.25)
     assert verdict.differing == f"1 of {weights.size} cells differ, all at {prefix}:"
     assert verdict.cells == ((prefix, correct + 0.25, correct),)

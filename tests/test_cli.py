@@ -13,6 +13,7 @@ import time
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -124,6 +125,27 @@ def test_pages(tmp_path: Path) -> None:
         assert file.read_text(encoding="utf-8") == page
 
 
+def test_options_of_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened, explored = list[str](), list[tuple[Any, ...]]()
+    monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))
+    monkeypatch.setattr("attnlab.cli.subcommands.explore", lambda *given: explored.append(given))
+    file = tmp_path / "attention.html"
+    assert run("html", "the hen", "--open")[0] == f"{file}\n"
+    assert opened == [file.as_uri()]
+    assert run("html", "the hen", "--force")[0] == f"{file}\n"
+    run("playground", "model.html", "--text", "the hen")
+    page = attnlab.playground(GPT2.from_pretrained(ODD), "the hen").html
+    assert Path("model.html").read_text(encoding="utf-8") == page
+    assert len(opened) == 1
+    run("explore")
+    run("explore", "pocket", "--text", "The hen")
+    assert explored == [("english", None), ("pocket", "The hen")]
+    notices = run("html", "The dog", "A zebra", "--model", "pocket")[1]
+    assert "zebra" in notices
+    assert "dog" not in notices
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,8 +160,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(WriteError, match="can't be written to"):
         trace.head(0, 0).to_xlsx(tmp_path / "x.xlsx")
-    script = Path(__file__).parents[1] / "examples/walkthrough.py"
-    command = [sys.executable, str(script), "--no-open", "--page", str(file)]
+    script = str(Path(__file__).parents[1] / "examples/walkthrough.py")
+    command = [sys.executable, script, "--no-open", "--page", str(file)]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert finished.returncode == 2
     assert "Traceback" not in finished.stderr
@@ -237,13 +259,15 @@ def test_no_raw_escapes_and_encodings_without_the_symbols(tmp_path: Path) -> Non
 def test_atlas(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
-    atlas = attnlab.atlas(ODD, corpus, progress=False)
-    out, _ = run("atlas", str(corpus), "--out", str(tmp_path / "out"))
+    atlas = attnlab.atlas(ODD, corpus, window=5, heads=True, progress=False)
+    options = ("--window", "5", "--heads", "--out", str(tmp_path / "out"))
+    out, _ = run("atlas", str(corpus), *options)
     assert out.startswith("Atlas of 2 texts, ")
     assert atlas.loss in out
     assert "line 2 could not be measured: " in out
     (opened,) = re.findall(r"Python: attnlab.open_atlas\('(.*)'\)", out)
     assert repr(attnlab.open_atlas(opened)) == repr(atlas)
+    assert attnlab.open_atlas(opened).details == atlas.details
     assert f"Page: {tmp_path / 'out' / 'atlas.html'}" in out
     assert is_page(tmp_path / "out" / "atlas.html")
 

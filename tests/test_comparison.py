@@ -9,7 +9,13 @@ from conftest import MODELS, REFERENCE
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, check
-from attnlab.checking.comparison import MARGIN, PERTURBATION, distance, tolerance_of
+from attnlab.checking.comparison import (
+    MARGIN,
+    PERTURBATION,
+    as_bfloat16,
+    distance,
+    tolerance_of,
+)
 from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 
 TEXT = "The dog chased the ball, but it"
@@ -108,28 +114,27 @@ def test_differences_larger_than_rounding_are_reported(dtype: str, size: float) 
         assert any(stage.difference for stage in verdict.stages)
 
 
-@pytest.mark.slow
-def test_the_largest_difference_has_its_index_and_place(pocket: GPT2) -> None:
-    trace = pocket.trace(TEXT)
-    path, context = "blocks.1.attention.context", trace.head(1, 2).context
-    other = trace.edited({"blocks.1.attention.heads.2.context": 0})
-    verdict = check({path: attnlab.at(other, path), "logits": other.logits}, trace)
-    (stage, last), all_heads = verdict.stages, trace.blocks[1].attention.context
-    assert verdict.first is stage
-    assert stage.shape == all_heads.shape
-    assert stage.difference == np.abs(context).max()
-    assert stage.relative == pytest.approx(stage.difference / np.abs(all_heads).max())
-    query, column = np.unravel_index(np.abs(context).argmax(), context.shape)
-    assert stage.where == (2, query, column)
-    assert stage.place == f"head 2, query {query} {trace.tokens.symbols[query]}, column {column}"
-    assert last.difference == np.abs(trace.logits - other.logits).max()
-
-
 def test_numbers_that_overflow_when_perturbed() -> None:
     largest = np.full((3, 2), np.finfo("float32").max)
     chain = attnlab.attention(np.eye(3, dtype="float32"), np.eye(3, dtype="float32"), largest)
     assert chain.context.dtype == "float32"
     assert check({"V": chain.V, "context": chain.context}, chain).agrees
+
+
+@pytest.mark.parametrize(
+    ("number", "rounded"),
+    [
+        *((0.1, 0.10009765625), (3.14159265, 3.140625), (-2.7182818, -2.71875)),
+        *((1 + 2**-8, 1.0), (1 + 3 * 2**-8, 1 + 2**-6), (1 + 2**-8 + 2**-20, 1 + 2**-7)),  # halves
+        *((-1 - 2**-8, -1.0), (255.5, 256.0), (0.0, 0.0), (-np.inf, -np.inf), (3.4e38, np.inf)),
+    ],
+)
+def test_rounding_to_bfloat16(number: float, rounded: float) -> None:
+    """As torch.tensor(number).bfloat16() does: to 8 significant bits, halves to even."""
+    for dtype in ("float32", "float64"):
+        found = as_bfloat16(np.array([number, 1.0], dtype))
+        assert found.dtype == dtype
+        assert found.tolist() == [rounded, 1.0]
 
 
 def test_masked_cells_agree_whatever_the_fill_value() -> None:

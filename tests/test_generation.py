@@ -38,9 +38,6 @@ def test_greedy_continuations_equal_transformers(name: str, dtype: str) -> None:
         shares = [softmax(row)[t.id] for row, t in zip(whole, generated.chosen, strict=True)]
         assert [t.probability for t in generated.chosen] == pytest.approx(shares, rel=1e-3)
         assert max(shares) < 1
-        header, first, *_ = repr(generated).splitlines()[1:]
-        assert header.split() == ["id", "symbol", "text", "logit", "probability", "sampled", "with"]
-        assert first.split()[-2:] == [f"{shares[0]:.4f}", "1.0000"]
 
 
 @pytest.mark.parametrize("name", MODELS + RELATIVES)
@@ -73,8 +70,6 @@ def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
     assert last.Q.shape == (5, 1, 7)
     assert last.K.shape == (5, 7, 7)
     assert last.weights.shape == (5, 1, 7)
-    assert "after 6 cached ones" in repr(generated.steps[-1].trace)
-    assert repr(generated.steps[1]).startswith("<GenerationStep: 1 computed, 4 cached, chose ")
     # Keys and values of earlier tokens don't change: each step's are the first of the next step's.
     for before, after in zip(generated.steps, generated.steps[1:], strict=False):
         for layer in range(3):
@@ -121,7 +116,6 @@ def test_generation_result(odd: GPT2) -> None:
     assert generated.text == odd.tokenizer.decode(generated.new.ids)
     assert str(generated) == odd.tokenizer.decode(generated.tokens.ids)
     assert generated.steps == ()
-    assert len(generated.table().splitlines()) == 1 + 5
     # A character split between the prompt and a generated token is whole in the whole text.
     split = odd.tokenizer.encode("é")
     two = odd.generate(split[:1], 1, seed=0)

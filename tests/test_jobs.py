@@ -4,11 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from attnlab import GPT2, Tokenizer
-from attnlab.analysis.jobs import HeadJobs, error_of
-from attnlab.errors import InvalidValueError
+from attnlab.analysis.jobs import error_of
 from attnlab.pocket.held_out import Sample
 
 
@@ -61,19 +59,6 @@ def test_heads_that_do_one_job(pocket_maker: Any, pocket: GPT2) -> None:
         assert jobs.attention[jobs.jobs.index(job), layer, head] == 1
     np.testing.assert_allclose(jobs.attention[:, 1, 1], jobs.even)
     assert ((jobs.even > 0.01) & (jobs.even < 0.4)).all()
-
-
-def test_table() -> None:
-    names, attention = ("previous", "first", "induction"), np.zeros((3, 1, 2))
-    attention[2, 0, 1] = 0.875
-    jobs = HeadJobs(names, attention, attention, np.full(3, 0.125))
-    header, _, second, evenly = jobs.table().splitlines()
-    assert header.split() == ["layer", "head", *names]
-    assert second.split() == ["0", "1", "0.00", "0.00", "0.88"]
-    assert evenly.split() == ["evenly", *["0.12"] * 3]
-    assert jobs.best("induction") == (0, 1)
-    with pytest.raises(InvalidValueError, match="got 'sleep'"):
-        jobs.best("sleep")
 
 
 def test_error_over_texts_by_hand() -> None:

@@ -135,19 +135,9 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
             assert results[name].to_dataframe().equals(frames[name])
 
 
-def test_analyses_have_a_table_a_picture_a_source_and_their_limits(
-    results: dict[str, Any],
-) -> None:
-    result = {n: x for n, x in results.items() if isinstance(x, Analysis)}
-    for name, analysis in result.items():
-        title, table = f"{analysis.title}\n", f"{analysis.table()}\n"
-        text, source = repr(analysis), f"\nSource: {analysis.source}"
-        assert text.startswith(title + table), name
-        assert text.endswith(source), name
-        note = text.removeprefix(title + table).removesuffix(source)
-        assert note.replace("\n", " ") == " ".join(analysis._notes()), name
-        assert max(map(len, note.splitlines())) < 80, name
+def test_analyses_have_pictures(results: dict[str, Any]) -> None:
     needs("matplotlib", "plot")
+    result = {n: x for n, x in results.items() if isinstance(x, Analysis)}
     for name, analysis in result.items():
         picture = analysis.plot()
         assert picture.axes.images or picture.axes.lines or picture.axes.texts, name

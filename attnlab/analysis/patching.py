@@ -134,7 +134,7 @@ class Patching(Analysis):
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
         while len(axes) < 2:  # a table needs two axes, so a missing axis gets one entry
-            axes.append(named_axis("", ("restored",)))
+            axes.append(named_axis("", (Message("restored"),)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
 
@@ -148,10 +148,7 @@ class Patching(Analysis):
         numbers, rows, columns = self._grid()
         order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
         names = [
-            ", ".join(
-                f"{axis.name} {axis.labels[i]}".strip()
-                for axis, i in ((rows, row), (columns, column))
-            )
+            part_in_words(rows, row, columns, column)
             for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True)
         ]
         restored, errors = (x.ravel()[order] for x in (numbers, self.standard_errors))
@@ -176,6 +173,18 @@ class Patching(Analysis):
             "were; they don't cover other kinds of texts. Source: Cochran, “Sampling Techniques” "
             "(1977), chapter 6, ratio of means."
         )
+
+
+def part_in_words(rows: Axis, row: int, columns: Axis, column: int) -> str:
+    """A part of the table in words, such as “layer 0 head 1, position 3”."""
+    words = [
+        axis.names[i] if axis.names else Message("{axis} {i}", axis=Message(axis.name), i=i)
+        for axis, i in ((rows, row), (columns, column))
+        if axis.name
+    ]
+    if len(words) < 2:  # the only column, or the only cell, has the heading “restored”
+        return words[0] if words else Message("restored")
+    return Message("{first}, {second}", first=words[0], second=words[1])
 
 
 class AttributionPatching(Patching):

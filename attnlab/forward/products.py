@@ -96,7 +96,8 @@ class Product(StdoutSafe):
         values = self.singular_values
         smallest = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
         largest = ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN])
-        return f"{self.title}\nsingular values {largest}{smallest}"
+        shown = say("singular values {values}", values=f"{largest}{smallest}")
+        return f"{self.title}\n{shown}"
 
 
 class Circuits:

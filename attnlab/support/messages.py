@@ -89,14 +89,12 @@ def translations() -> Mapping[str, str]:
     return dict(pairs)
 
 
-def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """Translate a text, by default to the user's language, and fill in its {names}."""
-    language = language_of(language)
+def say(text: str, /, **values: object) -> str:
+    """Translate a text to the user's language, and fill in its {names}."""
     if isinstance(text, Message):
         values, text = text.values, text.template
-    translated = translations().get(text, text) if language == CHINESE else text
+    translated = translations().get(text, text) if language_of() == CHINESE else text
     said_values = {
-        name: say(value, language) if isinstance(value, Message) else value
-        for name, value in values.items()
+        name: say(value) if isinstance(value, Message) else value for name, value in values.items()
     }
     return translated.format(**said_values) if said_values else translated

@@ -83,7 +83,7 @@ def format_with_error(number: float, error: float) -> tuple[str, str]:
     if error <= 1e-12 * max(1, abs(number)):
         return f"{0.0 if abs(number) <= 1e-12 else number:.3g}", "0"
     decimals = max(0, 1 - math.floor(math.log10(error)))  # 3 for 0.012: two significant digits
-    return f"{number:.{decimals}f}", f"{error:.{decimals}f}"
+    return f"{number:z.{decimals}f}", f"{error:.{decimals}f}"
 
 
 def plus_minus(number: float, error: float) -> str:

@@ -25,6 +25,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.document import Document
+from attnlab.support.messages import Message
 from attnlab.support.tables import Columns, Table
 from attnlab.text.corpora import read_corpus
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
@@ -87,9 +88,13 @@ class Training(Document):
         return GPT2(self.parameters.copy(), tokenizer)
 
     def pieces(self) -> Iterator[str | Table]:
-        last = f", the last loss {self.losses[-1]:.4f} nats" if self.losses else ""
-        size = f"{self.parameters.vector.size:,} parameters"
-        yield f"Training of {size}, {self.step} of {self.settings.steps} steps{last}"
+        template = "Training of {size} parameters, {step} of {steps} steps"
+        size = f"{self.parameters.vector.size:,}"
+        taken = Message(template, size=size, step=self.step, steps=self.settings.steps)
+        if self.losses:
+            template, loss = "{steps}, the last loss {loss} nats", f"{self.losses[-1]:.4f}"
+            taken = Message(template, steps=taken, loss=loss)
+        yield taken
 
     def _data(self) -> Columns:
         return {"step": range(1, self.step + 1), "loss": self.losses}

@@ -41,7 +41,7 @@ class Comparison:
 
     name: str  #: the table's
     figures: int  #: how many were compared
-    largest_difference: float  #: inf if only one of two numbers is -inf, or the shapes differ
+    largest_difference: float  #: inf if the shapes differ, or only one of two scores is hidden
     tolerance: float  #: half a unit of the last printed decimal, plus float32 rounding
 
     @property
@@ -69,7 +69,10 @@ def load(name: str) -> dict[str, Any]:
 
 
 def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) -> Comparison:
-    """Compare numbers with recorded ones that were rounded to some decimals; None means -inf."""
+    """Compare numbers with recorded ones that were rounded to some decimals.
+
+    None means -inf. Any score that is so low that its weight is 0 counts as -inf.
+    """
     tolerance = 0.5 * 10.0 ** -as_count(decimals, "decimals", most=MAX_DECIMALS) + FLOAT32_NOISE
     cells = as_array(recorded, "recorded")
     numbers = np.where(cells == np.array(None), -np.inf, cells).tolist()
