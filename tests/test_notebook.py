@@ -19,6 +19,7 @@ from attnlab.analysis.base import Analysis, heads_axis, numbered_axis
 from attnlab.steps.labels import Axis
 from attnlab.support.colours import DARK, LIGHT
 from attnlab.support.tables import label
+from attnlab.views.arcs import SENTENCE, Place, _percent, path_of, sentence, small_heads
 
 VOID = {"br", "img", "hr", "meta", "link", "input"}
 
@@ -230,6 +231,29 @@ def test_cross_attention_shows_both_texts() -> None:
     weights = np.array([[e, 1, 1], [1, e, 1]]) / (e + 2)
     pairs = zip(product(*texts.values()), weights.flat, strict=True)
     assert view.titles("td")[:6] == [f"{i} → {j}: {weight:.4g}" for (i, j), weight in pairs]
+
+
+def test_arcs_run_above_a_line_or_between_two() -> None:
+    """By hand: a curve's control points are 1.3 times as far as its rise."""
+    start, far, near, below = (Place(x, y, y + 1.2) for x, y in ((0, 5), (10, 5), (1, 5), (3, 9)))
+    assert path_of(start, far, SENTENCE) == "M0 5C0 1.23,10 1.23,10 5"  # at most 2.9 high
+    assert path_of(far, near, SENTENCE) == "M10 5C10 1.23,1 1.23,1 5"
+    low = start._replace(room=1.2)  # of which a short arc has little more than half
+    assert path_of(low, near, SENTENCE) == "M0 5C0 4.133,1 4.133,1 5"
+    assert path_of(start, below, SENTENCE) == "M0 6.2C0 7.6,3 7.6,3 9"
+    assert path_of(below, start, SENTENCE) == "M3 9C3 7.6,0 7.6,0 6.2"
+    one = np.array([[[0.25, 0.5, 0.25]]])  # a query after two cached keys, or of another sentence
+    for is_self, x, top in ((True, 83.33, 29), (False, 50, 1)):
+        paths = [path.get("d", "") for path in ElementTree.fromstring(small_heads(one, is_self, 9))]
+        assert [path.split("C")[0] for path in paths[1:]] == [f"M{x} 29"] * len(paths[1:])
+        ends = {end.split(",")[-1] for path in paths[1:] for end in path.split("M")[1:]}
+        assert ends == {f"{16.67} {top}", f"{50} {top}", *([] if is_self else [f"{83.33} {top}"])}
+    many = np.broadcast_to(np.eye(66)[None, :, ::-1], (2, 66, 66))
+    assert small_heads(many, True, 9).count("M") == 2 * 2  # the ground, and the last word's arc
+    shares = [_percent(share) for share in (0.0051, 0.994, 0.996, 0.9996, 1.0)]
+    assert shares == ["1 %", "99 %", "99.6 %", "100 %", "100 %"]
+    long = sentence(["x" * 90, " y", " z" * 30], np.array([0.5, 0.3, 0.2]))
+    assert {float(y) for y in re.findall(r' y="([\d.]+)" text', long)} == {4.15, 7.35}
 
 
 def drawings(view: Page) -> Iterator[ElementTree.Element]:

@@ -34,11 +34,16 @@ def test_whole_pages(node: str, pocket: GPT2, tmp_path: Path) -> None:
     ball, other = pocket.trace(BALL), pocket.trace("The old dog chased the cat, but it")
     other = other.edited({"blocks.1.attention.heads.2.scores": lambda x: -1.5 * x})
     cached = pocket.generate(BALL, 2, temperature=0, trace=True).steps[1].trace
+    rows = [[1, 0, 0], [0.4, 0.6, 0], [0.1, 0.7, 0.2]]
+    effects = {(0, 1): {"slept": 0.2, "was": 0.3}, (1, 0): {"sat": 0.9}, (1, 1): {"slept": 0.7}}
+    share = {"was": 0.01, "slept": 0.6, "sat": 0.25}
+    words = [[rows] * 2] * 2, ["the", "cat", "it"]
     for name, page in {
         "ball": attnlab.page(ball),
         "two": attnlab.page(ball, other),
         "cached": attnlab.page(cached),
         "model": attnlab.playground(pocket, BALL),
+        "words": attnlab.words(*words, next_words=share, effects=effects),
     }.items():
         page.save(directory / f"{name}.html")
     run(node, directory, OF_PAGES)

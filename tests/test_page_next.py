@@ -63,33 +63,45 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
         for top_k in (*sorted({1, n // 2, n} & {*range(1, n + 1)}), None)
         for top_p in (None, 0.1, 0.5, 0.9, 0.99)
     ]
-    ids, computed = pure.evaluate(
-        """([vocab, sliders, packs, settings]) => {
+    known, computed = pure.evaluate(
+        """([logits, n, sliders, packs, settings]) => {
+            const vocab = logits.length;
             const read = (values) => predictionOf(Float32Array.from(values), vocab, sliders);
-            const at = packs.map(read);
-            return [at.map((one) => one.ids), settings.map((s) => {
-                const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
-                return { ...found[0], second: found[1].renormalized };
+            const [first, second, last] = packs.map(read);
+            const all = predictionOfLogits(Float64Array.from(logits), n, 0); // in a page's model
+            const known = ({ ids, ties, following }) => [ids, ties, following.larger];
+            return [[first, all, last].map(known), settings.map((s) => {
+                const found = [first, second, all].map((one) => probabilitiesOf(one, s));
+                const [one, other, { renormalized, others, count }] = found;
+                return { ...one, second: other.renormalized, all: [renormalized, others, count] };
             })];
         }""",
-        [logits.size, SLIDERS, packs, settings],
+        [logits.tolist(), n, SLIDERS, packs, settings],
     )
-    assert ids[0] == ids[2] == np.lexsort([np.arange(logits.size), -logits])[:n].tolist()
+    order = np.lexsort([np.arange(logits.size), -logits])
+    ties = np.count_nonzero(logits[order[n:]] == logits[order[n - 1]])
+    larger = np.count_nonzero(logits > logits[0])  # than that of the text's next token
+    assert known[:2] == [[order[:n].tolist(), ties, larger]] * 2
+    assert known[2] == [order[:n].tolist(), ties, -1]
     for chosen, one in zip(settings, computed, strict=True):
         sampling = Sampling(**chosen)
         expected = sampling.probabilities(logits)
-        assert np.allclose(one["renormalized"], expected[ids[0]], rtol=1e-6, atol=1e-12), chosen
-        others = 1 - expected[ids[0]].sum()
+        assert np.allclose(one["renormalized"], expected[order[:n]], rtol=1e-6, atol=1e-12), chosen
+        others = 1 - expected[order[:n]].sum()
         assert np.allclose(one["others"]["renormalized"], others, rtol=1e-6, atol=1e-6), chosen
-        second = sampling.probabilities(-logits)[ids[1]]
+        renormalized, rest, count = one["all"]
+        assert np.allclose(renormalized, one["renormalized"], rtol=1e-6, atol=1e-12), chosen
+        assert np.allclose(rest["renormalized"], others, rtol=1e-6, atol=1e-6), chosen
+        assert count == one["count"], chosen
+        second = sampling.probabilities(-logits)[np.lexsort([np.arange(logits.size), logits])[:n]]
         assert np.allclose(one["second"], second, rtol=1e-6, atol=1e-12), chosen
         if chosen["temperature"] == 0:
             continue
         before = Sampling(chosen["temperature"]).probabilities(logits)
-        assert np.allclose(one["probabilities"], before[ids[0]], rtol=1e-6, atol=1e-300)
+        assert np.allclose(one["probabilities"], before[order[:n]], rtol=1e-6, atol=1e-300)
         if before.min() > 0 or chosen["top_p"]:  # otherwise, zero probabilities weren't cut
             assert one["count"] == np.count_nonzero(expected), chosen
-            assert [not by for by in one["removedBy"]] == (expected[ids[0]] > 0).tolist(), chosen
+            assert [not by for by in one["removedBy"]] == (expected[order[:n]] > 0).tolist(), chosen
 
 
 @pytest.mark.parametrize(

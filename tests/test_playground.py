@@ -386,41 +386,6 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
     idle(page)
 
 
-def test_what_it_refuses(pocket: GPT2, play: Play) -> None:
-    page = play(pocket)
-    for text, message in (
-        ("", "Enter a text to trace."),
-        ("the " * 200, "The text has 202 tokens; this model reads at most 128, up to"),
-    ):
-        ask(page, text)
-        until(page, "document.querySelector('#status').textContent !== ''")
-        assert page.locator("#status").inner_text().startswith(message)
-    half = "source.open({ text: 'a\\ud800' }, []).catch((error) => error.message)"
-    assert page.evaluate(half) == "text has an unpaired surrogate, '\\ud800', at index 1"
-    assert page.evaluate("source.open({ ids: [979] }, []).catch((error) => error.message)") == (
-        "token id 979 isn't in the vocabulary; ids are 0 to 978"
-    )
-
-
-def test_edits_in_a_link_that_do_not_exist(pocket: GPT2, play: Play) -> None:
-    page = play(pocket, TEXT, link="#ablate=99.0+0.1+0.0.nonsense.50+0.7+0.0.Q.abc")
-    made = "JSON.stringify(traces.at(-1).changes)"
-    status = page.locator("#status")
-    until(page, "byId('status').textContent !== ''")
-    assert status.inner_text() == (
-        "Edits in the link that this model or text doesn't have aren't applied: "
-        "99.0 · 0.0.nonsense.50 · 0.7 · 0.0.Q.abc"
-    )
-    assert json.loads(page.evaluate(made)) == [ablation(0, 1)]
-    assert page.locator("#ablated button").all_inner_texts() == ["0.1 ×"]
-    until(page, "location.hash.endsWith('ablate=0.1')")
-    page.evaluate("location.hash = 'ablate=0.0.mask.flip.0.0&language=zh'")
-    until(page, "byId('status').textContent.startsWith('掩码')")
-    assert status.inner_text() == "掩码必须给查询 0 留下至少一个键。"
-    assert json.loads(page.evaluate(made)) == [ablation(0, 1)]  # what was shown stays
-    assert page.locator("#prompt").input_value() == TEXT
-
-
 def test_numbers_that_overflow_are_refused(pocket: GPT2, play: Play) -> None:
     """LayerNorm's are 0 then, and the prediction looks like any other."""
     page = play(pocket, TEXT)

@@ -54,6 +54,8 @@ test("what can't be read leaves what is shown", async () => {
   await ask(BALL);
   await ask("");
   assert.deepEqual([selection.status, page.requests.refused, page.latest().text], ["Enter a text to trace.", "", BALL]);
+  await ask("the ".repeat(200));
+  assert.match(selection.status, /^The text has 202 tokens; this model reads at most 128, up to “.*the the”\.$/);
   byId("status").querySelector("button").click();
   assert.deepEqual([selection.typed, selection.status, page.requests.refused], [BALL, "", null]);
   const { open } = source;
@@ -63,6 +65,8 @@ test("what can't be read leaves what is shown", async () => {
   assert.deepEqual([selection.status, page.requests.refused], ["Cancelled.", null]);
   assert.match(await source.open({ ids: [979] }, []).catch(({ message }) => message), /^token id 979 isn't in the vocabulary; ids are 0 to 978$/);
   assert.equal((await source.open({ ids: [978] }, [])).ids.length, 1);
+  const half = await source.open({ text: "a\ud800" }, []).catch(({ message }) => message);
+  assert.equal(half, "text has an unpaired surrogate, '\\ud800', at index 1");
 });
 
 test("blanks at the end are noticed, without what comes next for a reader who predicts it", async () => {
@@ -185,8 +189,21 @@ test("links of texts and changes are followed", async () => {
   await follow("#ablate=0.7+1+1.2.V.50");
   assert.deepEqual([symbols(), textOf("ablated")], [["The", "Ġhen"], "Edited:MLP 1 ×layer 1, head 2: V × 0.5 ×give all back"]);
   assert.match(selection.status, /aren't applied: 0\.7$/);
-  await follow("#ids=299.468"); // the former trace: the reader went back
-  assert.deepEqual([textOf("ablated"), page.requests.kept.length], ["", length]);
+  await follow("#ablate=99.0+0.1+0.0.nonsense.50+0.7+0.0.Q.abc");
+  assert.equal(
+    selection.status, "Edits in the link that this model or text doesn't have aren't applied: 99.0 · 0.0.nonsense.50 · 0.7 · 0.0.Q.abc",
+  );
+  assert.deepEqual([textOf("ablated"), linkOfText()], ["Silenced:0.1 ×", "ids=299.468&ablate=0.1"]);
+  await act(() => document.documentElement.send("hashchange", { newURL: "file:///page.html#ablate=0.0.mask.flip.0.0&language=zh" }));
+  assert.equal(selection.status, "掩码必须给查询 0 留下至少一个键。");
+  assert.equal(linkOfText(), "ids=299.468&ablate=0.1"); // what was shown stays
+  await act(() => page.showLanguage("en"));
+  await act(() => page.requestChanges([]));
+  const count = page.requests.kept.length;
+  await follow("#ids=299.468&ablate=0.1"); // the former trace: the reader went back
+  assert.deepEqual([textOf("ablated"), page.requests.kept.length], ["Silenced:0.1 ×", count - 1]);
+  await follow("#ids=299.468");
+  assert.deepEqual([textOf("ablated"), page.requests.kept.length], ["", count]);
   await follow("#ids=299.x");
   assert.match(selection.status, /^token id x isn't in the vocabulary/);
   assert.deepEqual(symbols(), ["The", "Ġhen"]);
