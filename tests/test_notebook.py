@@ -20,6 +20,7 @@ from attnlab.steps.labels import Axis
 from attnlab.support.colours import DARK, LIGHT
 from attnlab.support.tables import label
 from attnlab.views.arcs import SENTENCE, Place, _percent, path_of, sentence, small_heads
+from attnlab.views.labelled_step import labelled_step
 
 VOID = {"br", "img", "hr", "meta", "link", "input"}
 
@@ -106,6 +107,12 @@ def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     for i in range(T):
         row = ("-" if j > i else f"{expected[i, j]:.2f}" for j in range(T))
         assert "".join((symbols[i], *row)) in view.text
+    shades = [str(a["style"]) for t, a in view.elements if t == "span" and "style" in a]
+    assert f"background:{LIGHT.zero};" in shades[0]  # the legend of weights begins at 0
+    alt = [
+        f"“{symbols[n].strip('Ġ') or '␣'}” {expected[-1, n]:.2f}" for n in np.argsort(-expected[-1])
+    ]
+    assert dict(view.elements)["img"]["alt"] == f"“in” looks at {', '.join(alt[:3])}"
     names = [title for title in view.titles("th") if title.startswith(("query", "key"))]
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
     assert "weights = softmax(masked_scores)" in view.text
@@ -134,15 +141,24 @@ def test_signed_colours_and_scale() -> None:
     assert "masked" not in view.text.replace("masked_scores", "")
 
 
-@pytest.mark.parametrize("cause", ["mask", "underflow"])
-def test_masked_is_not_zero(cause: str) -> None:
-    """An unmasked weight of 0 has a cell with a number."""
+@pytest.mark.parametrize(
+    "hiding", [{"mask": causal_mask(2)}, {"bias": [[0, -np.inf], [0, 0]]}, {}], ids=list
+)
+def test_masked_is_not_zero(hiding: Any, odd: GPT2) -> None:
+    """An unmasked weight of 0 has a cell with a number, and so has a masked one that is edited."""
     far = [[0.0], [800.0]]
-    mask = causal_mask(2) if cause == "mask" else None
-    result = attnlab.attention([[1.0], [1.0]], far, [[1.0], [1.0]], mask=mask)
+    result = attnlab.attention([[1.0], [1.0]], far, [[1.0], [1.0]], **hiding)
     titles = page(result).titles("td")[:4]
-    assert titles[1] == ("0 → 1: masked" if cause == "mask" else "0 → 1: 1")
+    assert titles[1] == ("0 → 1: masked" if hiding else "0 → 1: 1")
     assert titles[2] == "1 → 0: 0"
+    for weight in (0.25, -0.25):
+        edit = {"blocks.0.attention.heads.0.weights[0, 1]": weight}
+        head = odd.trace("the hen").edited(edit).head(0, 0)
+        masked = ~causal_mask(len(head.weights))
+        masked[0, 1] = False
+        weights = labelled_step(head, "weights")
+        assert np.array_equal(weights.masked, masked)
+        assert weights.is_weights == (not weights.scale.is_signed) == (weight > 0)
 
 
 def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
@@ -162,6 +178,8 @@ def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
     assert "the first 12 and the last 12 of 25 (query)" in text
     assert "Shown" not in page(attnlab.attention(*np.zeros((3, T - 1, 2)))).text
+    for T, size in ((16, 18), (17, 13)):
+        assert f"--cell:{size}px" in attnlab.attention(*np.zeros((3, T, 2)))._repr_html_()
 
 
 def test_views_compute_no_extra_steps(odd: GPT2) -> None:

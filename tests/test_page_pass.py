@@ -333,22 +333,6 @@ def test_a_term_leads_to_the_number_that_it_is_of(page: Any, small: Trace) -> No
     assert focused(page).startswith(f"component {name[1]}: ")
 
 
-def test_the_steps_are_chosen_by_keys(page: Any) -> None:
-    go_to(page, "blocks.1.mid", 2)
-    for key, path in (
-        ("End", "blocks.1.output"),
-        ("ArrowDown", "blocks.2.input"),
-        ("ArrowUp", "blocks.1.output"),
-        ("Home", "blocks.1.input"),
-        ("ArrowUp", "blocks.0.output"),
-    ):
-        page.locator("#pass-steps [aria-selected=true]").press(key)
-        until_chosen(page, path)
-        until(page, "document.activeElement.matches('#pass-steps [aria-selected=true]')")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "component"
-
-
 def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
     page = open_page(small)
     go_to(page, "blocks.1.mid", 2)

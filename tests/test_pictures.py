@@ -100,10 +100,13 @@ def test_grid_and_its_scale(pictures: Any) -> None:
     for panel, size in (*((panel, 6.3) for panel in panels), *((panel, 10.5) for panel in moved)):
         assert panel.get_xlim() == panel.get_ylim() == pytest.approx((-size, size))
         assert panel.get_aspect() == 1
-    for y, most, count in ((3.5, 4, 2 * 9), (350, 350, 2 * 17)):
+    for y, most, count in ((3.5, 4, 2 * 9), (8.5, 8.5, 2 * 17), (350, 350, 2 * 17)):
         far, _ = pictures.plane({"I": np.eye(2)}, points={"far": (0, y)}).axes.child_axes
         segments = np.array(far.collections[0].get_segments())
         assert (segments.max(), len(segments)) == (most, count)
+    maps = [pictures.plane(dict.fromkeys("abcd"[:n], np.eye(2))) for n in (1, 2, 3, 4)]
+    sizes = [(2.6 * across, 2.6 * down + 0.3) for across, down in ((2, 1), (3, 1), (2, 2), (3, 2))]
+    assert [tuple(picture.figure.get_size_inches()) for picture in maps] == sizes
 
 
 def test_arrows(pictures: Any) -> None:
@@ -155,6 +158,10 @@ def test_curves_picture(pictures: Any) -> None:
     assert picture.alt == (
         "Curves of Two: low from 1 at 1 to 0.5 at 100; _high $x$ from 2 at 1 to 4 at 100"
     )
+    gaps = pictures.curves({"loss": [nan, 2, -1, inf]}, y_name="loss")
+    assert gaps.alt == "Curves: loss from 2 at 1 to -1 at 2"
+    assert gaps.axes.get_legend() is None  # the axis names it
+    assert pictures.curves({"loss": [1]}, y_name="nats").axes.get_legend() is not None
 
 
 def test_drawing_into_existing_axes(pictures: Any) -> None:
@@ -189,6 +196,7 @@ BAD: list[tuple[Callable[[Any], object], type[AttnlabError], str]] = [
     (lambda p: p.heatmap([[1j]]), InvalidTypeError, "complex128"),
     (lambda p: p.heatmap("abc"), InvalidTypeError, "real dtype"),
     (lambda p: p.heatmap([[1e101]]), InvalidValueError, r"beyond 1e\+100"),
+    (lambda p: p.heatmap([[-1e101]]), InvalidValueError, r"beyond 1e\+100"),
     (lambda p: p.heatmap([[1]], rows=["a", "b"]), InvalidValueError, "1 labels; got 2"),
     (lambda p: p.heatmap([[1]], rows=3), InvalidTypeError, "rows must be"),
     (lambda p: p.heatmap([[1]], title=3), InvalidTypeError, "title must be"),

@@ -259,7 +259,8 @@ def test_long_texts_show_the_last_tokens() -> None:
     positions = [*range(12), *range(18, 30)]
     kept = np.delete(np.delete(image_data(ax), 12, axis=0), 12, axis=1)
     assert np.allclose(kept, result.weights[np.ix_(positions, positions)])
-    assert np.ma.getmaskarray(image_data(ax))[12].all()
+    for gap in (image_data(ax)[12], image_data(ax)[:, 12]):
+        assert np.ma.getmaskarray(gap).all()
     names = [f"t{i}" for i in positions]
     assert ticks(ax.xaxis) == [*names[:12], "…", *names[12:]]
 

@@ -103,9 +103,9 @@ def _sentence(step: LabelledStep) -> str:
     row = step.array[-1]
     alt = say(
         "“{word}” looks at {others}",
-        word=texts[-1].strip(),
+        word=texts[-1].strip() or "␣",
         others=say(", ").join(
-            f"“{texts[n].strip()}” {row[n]:.2f}" for n in np.argsort(-row, kind="stable")[:3]
+            f"“{texts[n].strip() or '␣'}” {row[n]:.2f}" for n in np.argsort(-row, kind="stable")[:3]
         ),
     )
     return f"<div>{image(sentence(texts, row), alt)}</div>"

@@ -175,6 +175,55 @@ test("the forward pass names its number", async () => {
   assert.deepEqual(byId("pass-parts").querySelectorAll("label").map(({ textContent }) => textContent), ["Embedding", "Block 0", "Block 1", "Logits"]);
 });
 
+test("keys choose the steps of the forward pass, and Enter its number", async () => {
+  const chosen = () => byId("pass-steps").querySelector("[aria-selected=true]");
+  await page.goTo("blocks.1.mid", 2);
+  await until(() => chosen()?.dataset.path === "blocks.1.mid");
+  for (const [key, path] of [
+    ["End", "blocks.1.output"],
+    ["ArrowDown", "final"],
+    ["ArrowUp", "blocks.1.output"],
+    ["Home", "blocks.1.input"],
+    ["ArrowUp", "blocks.0.output"],
+    ["Home", "blocks.0.input"],
+    ["ArrowUp", "embedding"],
+    ["Home", "token_embedding"],
+    ["ArrowUp", "token_embedding"],
+    ["ArrowDown", "position_embedding"],
+    ["End", "embedding"],
+  ]) {
+    chosen().focus();
+    chosen().press(key);
+    await until(() => chosen().dataset.path === path);
+    assert.ok(document.activeElement === chosen());
+  }
+  await page.goTo("logits", 0);
+  await until(() => chosen().dataset.path === "logits");
+  chosen().press("End");
+  await until(() => chosen().dataset.path === "probabilities");
+  chosen().press("ArrowDown");
+  chosen().press("Enter");
+  assert.equal(document.activeElement.id, "component");
+  assert.equal(selection.chosenStep.path, "probabilities");
+});
+
+test("a link is copied, or it is said that the browser forbids it; the help has the model's training", async () => {
+  const said = async (clipboard) => {
+    Object.defineProperty(globalThis, "navigator", { value: { clipboard }, configurable: true });
+    byId("copy-link").click();
+    await settle();
+    return textOf("#done");
+  };
+  let copied;
+  assert.equal(await said({ writeText: async (link) => (copied = link) }), "Link copied.");
+  assert.equal(copied, `file:///page.html#${page.linkOfPage()}`);
+  const forbidden = "The browser doesn't let this page copy the link.";
+  assert.equal(await said({ writeText: () => Promise.reject(new Error()) }), forbidden);
+  assert.equal(await said(undefined), forbidden);
+  const training = "The model “pocket” was trained on the sentences of a small grammar.";
+  assert.deepEqual([textOf("#trained"), document.querySelector("#about b").title], [training, training]);
+});
+
 test("sliders say their values", async () => {
   const sliders = () => byId("settings").querySelectorAll("input");
   const said = () => sliders().map((slider) => slider.getAttribute("aria-valuetext"));
