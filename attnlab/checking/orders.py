@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab.checking.comparison import NEGLIGIBLE, Submission, path_in_block
 from attnlab.checking.mutants import Code, template_of
-from attnlab.checking.replaced import beside, upstream
+from attnlab.checking.replaced import beside
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
 from attnlab.steps import Graph, Run
@@ -99,14 +99,11 @@ def in_another_order(
             order = max(options, key=lambda order: sum(x.agrees for x in options[order]))
             given, read = read, options[order]
             changed[order] += [x.path for x, old in zip(read, given, strict=True) if x is not old]
-    witnesses = {
-        x.name: {*upstream(run.graph, [x.path])}
-        for x, old in zip(read, submitted, strict=True)
-        if x.agrees and x is old
-    }
+    witnesses = [x for x, old in zip(read, submitted, strict=True) if x.agrees and x is old]
     notes, is_confirmed = [], True
     for order, paths in changed.items():
-        found = [next((x for x in witnesses if path in witnesses[x]), "") for path in paths]
+        follows = [Run.changing(run, [path]).depends for path in paths]
+        found = [next((x.name for x in witnesses if f(x.path)), "") for f in follows]
         step, template = found[-1], "Another order, the same {step}: {sentence}."
         if not all(found):
             step, is_confirmed = ORDERS[order][0], False

@@ -154,17 +154,14 @@ class StepCode:
             for n in ([*{0, max(last - 1, 0), last}] if "blocks.#" in path else [0])
             if "heads.#" not in path
         ]
-        following, found = {self.path}, dict[str, Other]()
-        for path in upstream(graph, paths):
-            if not following.isdisjoint(graph[path].inputs):
-                following.add(path)
+        follows, found = Run.changing(self.run, [self.path]).depends, dict[str, Other]()
         for path in paths:
             step, block = graph[path].step, number_of(path)
             is_parameter = not step.has_rows_for_tokens
             is_stream = step.name in ("mid", "output") and path.count(".") == 2
             is_far = number < 0 <= block and not (is_stream or is_parameter)
             is_name = step.equation is eq.identity and path != f"blocks.{number}.input"
-            if path in following or is_far or is_name or path in ("rows_of_W_E", "next_logits"):
+            if follows(path) or is_far or is_name or path in ("rows_of_W_E", "next_logits"):
                 continue
             value = self.run.value(path)
             if isinstance(value, np.ndarray):
