@@ -158,10 +158,8 @@ class StepCode:
         for path in paths:
             step, block = graph[path].step, number_of(path)
             is_parameter = not step.has_rows_for_tokens
-            is_stream = step.name in ("mid", "output") and path.count(".") == 2
-            is_far = number < 0 <= block and not (is_stream or is_parameter)
             is_name = step.equation is eq.identity and path != f"blocks.{number}.input"
-            if follows(path) or is_far or is_name or path in ("rows_of_W_E", "next_logits"):
+            if follows(path) or is_name or path in ("rows_of_W_E", "next_logits"):
                 continue
             value = self.run.value(path)
             if isinstance(value, np.ndarray):
