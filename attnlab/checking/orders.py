@@ -29,45 +29,35 @@ def of(names: str, code: str) -> dict[str, str]:
 # What the user's scores hide is right; a score that they don't hide may be wrong.
 HIDDEN = f"~mask & (mine <= mine.max(axis=-1, keepdims=True) - {NEGLIGIBLE})"
 
-# By sentence: the step that shows whether the rest of the user's code allows for the order; and for
-# each step that differs, code that gives GPT-2's numbers, from the user's, `mine`, and other steps,
-# or the name of the step that has the user's numbers.
-ORDERS: dict[str, tuple[str, dict[str, str]]] = {
-    "Q is divided by {scale} already": ("weights", of("W_Q b_Q Q raw_scores", "mine * scale")),
-    "K is divided by {scale} already": ("weights", of("W_K b_K K raw_scores", "mine * scale")),
+# By sentence: for each step that differs, code that gives GPT-2's numbers, from the user's, `mine`,
+# and other steps, or the name of the step that has the user's numbers.
+ORDERS: dict[str, dict[str, str]] = {
+    "Q is divided by {scale} already": of("W_Q b_Q Q raw_scores", "mine * scale"),
+    "K is divided by {scale} already": of("W_K b_K K raw_scores", "mine * scale"),
     "Q and K are each divided by the root of {scale}": (
-        "weights",
-        of("W_Q W_K b_Q b_K Q K", "mine * scale**0.5") | of("raw_scores", "mine * scale"),
+        of("W_Q W_K b_Q b_K Q K", "mine * scale**0.5") | of("raw_scores", "mine * scale")
     ),
-    "the scores aren't divided by {scale} yet": (
-        "weights",
-        of("scores masked_scores", "mine / scale"),
-    ),
-    "keys are the rows of your matrices, queries their columns": (
-        "context",
-        of("raw_scores scores masked_scores weights", "mine.swapaxes(-2, -1)"),
+    "the scores aren't divided by {scale} yet": of("scores masked_scores", "mine / scale"),
+    "keys are the rows of your matrices, queries their columns": of(
+        "raw_scores scores masked_scores weights", "mine.swapaxes(-2, -1)"
     ),
     "the scores are masked already": (
-        "weights",
-        of("raw_scores", f"np.where({HIDDEN}, raw_scores, mine)") | of("scores", "masked_scores"),
+        of("raw_scores", f"np.where({HIDDEN}, raw_scores, mine)") | of("scores", "masked_scores")
     ),
-    "the weights aren't divided by the sum of their row yet": (
-        "context",
-        of("weights", "mine / mine.sum(axis=-1, keepdims=True)"),
+    "the weights aren't divided by the sum of their row yet": of(
+        "weights", "mine / mine.sum(axis=-1, keepdims=True)"
     ),
-    "LayerNorm's gain and bias are left to the next matrix": (
-        "Q",
-        dict.fromkeys(("attention.X", "mlp.X", "final"), "mine * gain + bias"),
+    "LayerNorm's gain and bias are left to the next matrix": dict.fromkeys(
+        ("attention.X", "mlp.X", "final"), "mine * gain + bias"
     ),
-    "attention's output has the residual stream added already": (
-        "mid",
-        {"attention.output": "parent.mid"},
-    ),
-    "the MLP's output has the residual stream added already": (
-        "output",
-        {"mlp.output": "parent.output"},
-    ),
+    "attention's output has the residual stream added already": {"attention.output": "parent.mid"},
+    "the MLP's output has the residual stream added already": {"mlp.output": "parent.output"},
 }
+
+# By an order's last step: the step that shows whether the rest of the user's code allows for the
+# order; for others, it is weights.
+SHOWN_BY = {"final": "Q", "attention.weights": "context"}
+SHOWN_BY |= {"attention.output": "mid", "mlp.output": "output"}
 
 # A mask changes numbers by more than this multiple of what other mistakes do.
 MUCH = 1000
@@ -92,7 +82,7 @@ def in_another_order(
     changed = defaultdict[str, list[str]](list)  # the paths that each order changes
     for n in range(len(read)):
         options = {}
-        for order, (_, codes) in ORDERS.items() if not read[n].agrees else ():
+        for order, codes in ORDERS.items() if not read[n].agrees else ():
             if is_closer(in_order(read[n], codes), read[n]):
                 options[order] = [x if x.agrees else in_order(x, codes) for x in read]
         if options:
@@ -106,7 +96,7 @@ def in_another_order(
         found = [next((x.name for x in witnesses if f(x.path)), "") for f in follows]
         step, template = found[-1], "Another order, the same {step}: {sentence}."
         if not all(found):
-            step, is_confirmed = ORDERS[order][0], False
+            step, is_confirmed = SHOWN_BY.get([*ORDERS[order]][-1], "weights"), False
             template = (
                 "Perhaps another order: {sentence}. That is right if the rest of your code allows "
                 "for it; check your {step}, too."
