@@ -123,6 +123,7 @@ def compiled(expression: ast.expr) -> Any:
     return compile(ast.Expression(expression), "<code>", "eval")
 
 
+@cache
 def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
@@ -303,7 +304,7 @@ def rules_for(kind: str, letter: str = "") -> list[tuple[ast.expr, str, str, flo
     for sentence, lines in RULES.items():
         for line in lines.strip().splitlines():
             pattern, _, replacements = line.strip().partition(" => ")
-            node = template_of(pattern)
+            node = parsed(pattern)
             if type(node).__name__ == kind and letter in ("", pattern):
                 for replacement in replacements.split(" | "):
                     cost, _, template = replacement.partition(" ")
@@ -311,14 +312,9 @@ def rules_for(kind: str, letter: str = "") -> list[tuple[ast.expr, str, str, flo
     return found
 
 
-@cache
-def template_of(text: str) -> ast.expr:
-    return parsed(text)
-
-
 def filled(template: str, **parts: ast.expr) -> ast.expr:
     """A template's expression, in which other expressions stand for its letters."""
-    new: ast.expr = rewritten(template_of(template), partial(with_names, names=parts))
+    new: ast.expr = rewritten(parsed(template), partial(with_names, names=parts))
     return new
 
 

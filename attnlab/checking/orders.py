@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.checking.comparison import NEGLIGIBLE, Submission, path_in_block
-from attnlab.checking.mutants import Code, template_of
+from attnlab.checking.mutants import Code, parsed
 from attnlab.checking.replaced import beside
 from attnlab.errors import AttnlabError
 from attnlab.forward.attention import Attention
@@ -114,7 +114,7 @@ def in_order(step: Submission, codes: Mapping[str, str]) -> Submission:
     """The user's numbers read in another order; as they are if it doesn't change this step."""
     if not (text := codes.get(table_name(step.run.graph, step.path))):
         return step
-    code = Code([("", template_of(text))])
+    code = Code([("", parsed(text))])
     try:
         read = replace(step, path=beside(step.path, text))
         if "mine" in code.names:

@@ -362,6 +362,9 @@ class Search:
     def explanations(self) -> list[Explanation]:
         """What produces the user's numbers: alternatives."""
         graph, first = self.run.graph, self.first
+        numbers = first.nearest
+        if numbers.dtype.kind == "f" and (not numbers.any() or np.isinf(numbers).all()):
+            return []  # an array that was never filled, or that no code of a learner's produces
         left = tuple(step.name for step in self.later)
         if places := [*same_numbers(self.run, first)]:  # another index is likelier than code
             return [Explanation((mistake,), self.run, left) for mistake in places]
@@ -414,9 +417,6 @@ def explain(submitted: Sequence[Submission], notes: list[str]) -> list[Explanati
     A note is appended to `notes` if not all candidates were tried. If a mistake leaves steps
     unexplained, the search is repeated in the run with that mistake.
     """
-    numbers = first_differing(submitted).nearest
-    if numbers.dtype.kind == "f" and (not numbers.any() or np.isinf(numbers).all()):
-        return []  # an array that was never filled, or that no code of a learner's produces
     explanations: list[Explanation] = []
     while len(explanations) < MAX_MISTAKES and not all(step.agrees for step in submitted):
         search = Search(submitted)

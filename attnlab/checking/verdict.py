@@ -196,12 +196,10 @@ def verdict_on(submitted: list[Submission]) -> Verdict:
     """The verdict on numbers that may be right in another order, or have mistakes in it."""
     read, orders, is_confirmed = in_another_order(submitted)
     is_right = all(step.agrees for step in read)
-    explanations: list[Explanation] = []
     notes: list[str] = []
     if is_right and is_confirmed:
         submitted = read
-    else:
-        explanations = explain(submitted, notes)
+    explanations = explain(submitted, notes)
     if is_right and explanations and explanations[0].cost > MAX_COST_IF_RIGHT:
         explanations = []  # another order is likelier
     elif orders and not is_right:
@@ -232,9 +230,7 @@ def verdict_on(submitted: list[Submission]) -> Verdict:
 
 def rank(explanations: list[Explanation]) -> tuple[int, int]:
     """Lower for explanations that leave fewer steps unexplained, with fewer mistakes."""
-    if not explanations:
-        return (10**9, 0)
-    return (len(explanations[-1].unexplained), len(explanations))
+    return (len(explanations[-1].unexplained), len(explanations)) if explanations else (10**9, 0)
 
 
 def checked(

@@ -25,14 +25,10 @@ from attnlab.support.checks import as_array, as_count, as_reals, check_choice, c
 from attnlab.support.files import read_json
 from attnlab.support.messages import Message
 
-HERE = Path(__file__).parent
-
 # The effect of the order of summation in float32.
 FLOAT32_NOISE = 1e-6
 
 MAX_DECIMALS = 300  # 10**-300 is still larger than 0
-
-FORMATS = ".json", ".npz"
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Comparison:
 
 def load(name: str) -> dict[str, Any]:
     """Load recorded figures by a name in the module's table."""
-    files = {file.stem: file for file in HERE.iterdir() if file.suffix in FORMATS}
+    files = {x.stem: x for x in Path(__file__).parent.iterdir() if x.suffix in (".json", ".npz")}
     check_choice(name, sorted(files), "name")
     if files[name].suffix == ".json":
         return read_json(files[name], InvalidValueError)
