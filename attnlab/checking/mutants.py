@@ -411,25 +411,10 @@ class Rules:
             if self.fits(pattern, node, parts):
                 yield filled(template, **parts), cost, sentence, template
         if isinstance(node, ast.Name) and node.id in self.arrays:
-            yield from self.of_operand(node.id)
+            yield from self.of_others(node, self.kinds[node.id])
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             for number in other_numbers(node.value):
                 yield ast.Constant(number, lineno=1, col_offset=0), 1.3, "", f"{number}"
-
-    def of_operand(self, name: str) -> Iterator[Rewrite]:
-        """Another step or parameter in the place of one, or added to it."""
-        old = self.kinds[name]
-        for new, other in self.others.items():
-            (cost, role), kind = self.cost_and_role(new), self.kinds[new]
-            if new == name or kind.dtype != old.dtype:
-                continue
-            if kind == old:
-                yield named(new), cost, "", f"other {role}"
-            elif other.is_parameter and kind.shape == old.shape[::-1]:
-                yield filled("o.swapaxes(-2, -1)", o=named(new)), cost, "", f"other {role}"
-            if self.is_addable(new, old) and not other.is_parameter:
-                added = filled("a + o", a=named(name), o=named(new))
-                yield added, cost + 1, "", f"plus {role}"
 
     def of_step(self, step: str, line: ast.expr) -> Iterator[Rewrite]:
         """What may be done to a step as a whole: a function of it, another step added."""
@@ -441,18 +426,24 @@ class Rules:
         for letter, part in parts.items():
             for _, sentence, template, cost in rules_for("Name", letter):
                 yield filled(template, **{letter: part}), cost, sentence, template
-        for name in self.others:
-            node, (cost, role) = named(name), self.cost_and_role(name)
-            if self.kinds[name] == kind:
-                yield node, cost if role.startswith("operand") else cost + 0.5, "", f"is {role}"
-            if self.is_addable(name, kind):
-                for sign in "+-*":
-                    yield filled(f"s {sign} o", s=line, o=node), cost + 0.9, "", f"{sign} {role}"
+        yield from self.of_others(line, kind, is_step=True)
 
-    def is_addable(self, name: str, kind: Kind) -> bool:
-        """Whether another step has the shape of rows and columns of such a value."""
-        shape, n = self.kinds[name].shape, len(self.kinds[name].shape)
-        return n >= 2 and shape == kind.shape[-n:] and self.others[name].is_finite
+    def of_others(self, node: ast.expr, kind: Kind, is_step: bool = False) -> Iterator[Rewrite]:
+        """Another step or parameter in the place of an operand or a step, or added to it."""
+        for name, other in self.others.items():
+            (cost, role), own = self.cost_and_role(name), self.kinds[name]
+            is_known = not is_step or name in self.code.names
+            if own == kind:
+                yield named(name), cost if is_known else cost + 0.5, "", f"other {role}"
+            elif other.is_parameter and own == Kind(kind.shape[::-1], kind.dtype):
+                yield filled("o.swapaxes(-2, -1)", o=named(name)), cost, "", f"other {role}"
+            # Rows and columns of the same number.
+            is_like = len(own.shape) > 1 and own.shape == kind.shape[-len(own.shape) :]
+            if is_like and other.is_finite and not other.is_parameter:
+                cost += 0.9 if is_step else 1.0
+                for sign in "+-*" if is_step else "+":
+                    combined = filled(f"a {sign} o", a=node, o=named(name))
+                    yield combined, cost, "", f"{sign} {role}"
 
     def fits(self, pattern: Any, node: Any, parts: dict[str, ast.expr]) -> bool:
         """Whether a node has the form of a pattern; its letters' expressions are put in `parts`."""
