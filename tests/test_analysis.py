@@ -164,6 +164,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
     ablated = it.edited({f"{head}.context": 0})
     attribution = attnlab.attribution(ablated, (" rolled", " barked"))
     assert attribution.heads[1, 2] == 0
+    assert attnlab.attribution(ablated, [" rolled", " barked"]).total == attribution.total
     assert attribution.total == pytest.approx(
         float(ablated.next_logits[it.next_tokens(1)[0].id])
         - float(ablated.next_logits[it.vocabulary.lookup(" barked").id]),
@@ -882,6 +883,7 @@ REFUSED_VALUES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("target", ValueError, "nothing to restore", (lambda trace: 1,)),
     ("parts", TypeError, "parts must be a path.*got 3", (3,)),
     ("parts", ValueError, "isn't a step to edit", NO_STEPS),
+    ("parts", ValueError, "leave the index out of blocks", ("blocks.*.mlp.output[-1]",)),
     ("patch", ValueError, "one row for each of 8 positions", NO_ROWS),
     ("patch", TypeError, "must be traces, .*got (str|NoneType|ndarray)", NO_TRACES),
     ("by_position", TypeError, "by_position must be True or False; got ", (np.ones(2), 1, None)),
@@ -909,6 +911,16 @@ def test_refused_values(
 
 
 # ---- arguments -------------------------------------------------------------------------------
+
+
+def test_a_table_shows_all_heads_of_a_deep_model() -> None:
+    config = GPT2Config(vocab_size=256, n_positions=3, n_embd=4, n_layer=6, n_head=4)
+    vector = np.random.default_rng(0).standard_normal(parameter_count(config))
+    model = GPT2(ParameterVector(config, vector), Tokenizer.byte_level())
+    pair = model.trace("cat"), model.trace("cap")
+    lines = attnlab.attribution_patch(*pair, target=5, by_position=True).table().splitlines()
+    heads = [f"layer {layer} head {head}" for layer, head in np.ndindex(6, 4)]
+    assert [line[:14] for line in lines[1:]] == heads
 
 
 def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:

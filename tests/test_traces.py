@@ -276,6 +276,8 @@ def test_positions_require_texts_of_equal_length(
     assert lines[10:] == [*listed, last]
     with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
         attnlab.patch(*pairs, target=METRICS, by_position=True, progress=False)
+    with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
+        attnlab.attribution_patch(*pairs, target=METRICS, by_position=True)
 
 
 def test_paths_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:

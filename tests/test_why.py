@@ -238,6 +238,8 @@ def test_a_word_that_occurs_twice_is_named_with_its_position(pocket: GPT2) -> No
     trace = pocket.trace("The dog chased the dog")
     why = attnlab.why(trace.head(1, 2), 4, 1)
     assert why.sentence.startswith("“dog” (4) scores “dog” (1) ")
+    line_break = attnlab.why(pocket.trace("The dog\n").head(1, 2), -1, 1)
+    assert line_break.sentence.startswith("“Ċ” scores “dog” ")
     with pytest.raises(AttnlabError, match="'dog' matches 2 tokens"):
         attnlab.why(trace.head(1, 2), 4, "dog")
 
@@ -374,6 +376,7 @@ REFUSALS: list[tuple[Callable[[Any], Any], type, str]] = [
     (lambda it: why_of(it).open(MLP, "value"), ValueError, "side must be one of query, key, None"),
     (lambda it: why_of(it).open("token_embedding"), ValueError, "one part: it can't be opened"),
     (lambda it: why_of(it).without("blocks.1.attention.bias"), ValueError, "part must be an embed"),
+    (lambda it: why_of(it).open(MLP, "key").without(MLP), ValueError, "part must be an embed"),
     (lambda it: why_of(it).open(MLP).without(MLP), ValueError, "there is no part 'blocks.0.mlp"),
     (lambda it: attnlab.why(it, 2, 0), TypeError, "head must be a Head"),
     (lambda it: attnlab.why(it.head(1, 2), 0, 0).open(HEAD), ValueError, "adds 0 here: there is"),
@@ -445,5 +448,8 @@ def test_a_new_token_opens_beside_cached_ones() -> None:
         parts = why.open(f"{head}.V[3]", "query").parts["query"]
         opened.append({part.name: part.vector for part in parts if " < " in part.name})
     assert [*opened[0]] == [*opened[1]] != []
+    by_token = attnlab.why(step.head(1, 2), -1, 1).open(f"{head}.output", "query")
+    with pytest.raises(AttnlabError, match="one part: it can't be opened"):
+        by_token.open(f"{head}.V[1]")
     for name, vector in opened[1].items():
         close(opened[0][name], vector, err_msg=name)
