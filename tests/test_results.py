@@ -120,12 +120,12 @@ def test_the_rows_of_results(results: dict[str, Any]) -> None:
     frames = {name: result.to_dataframe() for name, result in results.items()}
     attribution, terms = results["attribution"], frames["attribution"]
     assert terms.contribution.sum() == pytest.approx(attribution.total)
+    assert terms.contribution[0] == attribution.token_embedding
     head = terms[(terms["layer"] == 1) & (terms["head"] == 2)]
     assert head.contribution.item() == attribution.heads[1, 2]
     assert [*frames["patching"]] == ["layer", "head", "position", "position_token", "restored"]
-    jobs = results["jobs"]
-    assert np.array_equal(frames["jobs"].even[::8], jobs.even, equal_nan=True)  # of 8 heads
-    headings = [str(grid.heading) for grid in jobs._grids()]  # the mean of 1/2, 1/3, … 1/8
+    assert np.array_equal(frames["jobs"].even[::8], results["jobs"].even, equal_nan=True)
+    headings = [str(grid.heading) for grid in results["jobs"]._grids()]  # mean of 1/2 … 1/8
     assert headings == ["previous; evenly 0.25", "first; evenly 0.25"]
     assert frames["why"].score.sum() == pytest.approx(results["why"].total, abs=1e-5)
     tokens, trace = frames["traces"], results["traces"][1]

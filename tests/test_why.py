@@ -259,6 +259,8 @@ def test_dataframes_and_heatmaps(it: Trace) -> None:
     opened = why.open(MLP)  # 21 parts on each side: the smaller ones are drawn as their sum
     numbers = np.asarray(opened.plot().axes.images[0].get_array())
     assert numbers.shape == (13, 13)
+    largest = np.sort(np.argsort(-np.abs(opened.pairs).max(axis=1))[:12])
+    np.testing.assert_allclose(numbers[:12].sum(axis=1), opened.pairs[largest].sum(axis=1))
     assert numbers.sum() == pytest.approx(why.total)
     labels = [label.get_text() for label in opened.plot().axes.get_xticklabels()]
     assert labels[-1] == "the other 9 parts"
