@@ -1,9 +1,11 @@
 """The page's modules, and whole pages without layout, in Node.js: `tests/page/*.test.mjs`."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import lacking
 from node import TESTS, write_modules
 from pages import BALL
 
@@ -30,6 +32,8 @@ def test_modules(node: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_whole_pages(node: str, pocket: GPT2, tmp_path: Path) -> None:
+    if "ATTNLAB_JSDOM" not in os.environ:
+        lacking("npm install jsdom, and ATTNLAB_JSDOM names its node_modules/jsdom")
     directory = write_modules(tmp_path)
     ball, other = pocket.trace(BALL), pocket.trace("The old dog chased the cat, but it")
     other = other.edited({"blocks.1.attention.heads.2.scores": lambda x: -1.5 * x})

@@ -29,14 +29,14 @@ test("only tokens that aren't cached lead to their steps", async () => {
   const leads = async (key) => {
     page.openCellAt({ layer: 1, head: 2, query: 0, key, component: 0 });
     await settle();
-    return byId("sums").querySelectorAll("a").map(flat);
+    return byId("sums").findAll("a").map(flat);
   };
   assert.deepEqual(await leads(0), ["Q[0]", "context[0]"]);
   assert.deepEqual(await leads(8), ["Q[0]", "K[8]", "V[8]", "context[0]"]);
-  byId("sums").querySelectorAll("a")[1].click();
+  byId("sums").findAll("a")[1].click();
   await settle();
   assert.equal(selection.chosenStep.path, "blocks.1.attention.K");
-  const [shown] = byId("reading").querySelectorAll("data");
+  const [shown] = byId("reading").findAll("data");
   const { K, Dh } = page.headOf(trace, 1, 2);
   assert.equal(Number(shown.value), K[8 * Dh]);
 });
@@ -44,12 +44,12 @@ test("only tokens that aren't cached lead to their steps", async () => {
 test("a cached key's parts are one, and pairs are counted with it", async () => {
   page.openCellAt({ layer: 1, head: 2, query: 0, key: 0, component: 0 });
   await until(() => byId("sums").querySelector(".reasons table"));
-  const [listed, others] = ["tbody tr", "tfoot tr"].map((rows) => byId("sums").querySelectorAll(`.reasons ${rows}`));
+  const [listed, others] = ["tbody tr", "tfoot tr"].map((rows) => byId("sums").findAll(`.reasons ${rows}`));
   // 10 parts of the query: token, position, 4 heads, b_O, the MLP, LayerNorm's bias, b_Q. One more of the key.
   assert.equal(flat(others[0]).match(/^the other (\d+) pairs/)[1], String(10 * 11 - listed.length));
   assert.match(flat(byId("sums").querySelector(".reasons p")), /^“rolled” scores “cached 0” (above|below) the mean of its 9 keys because of /);
-  const sum = [...listed, others[0]].reduce((total, row) => total + Number(row.querySelectorAll("data").at(-1).value), 0);
-  assert.ok(Math.abs(sum - Number(others[1].querySelectorAll("data")[0].value)) < 1e-5);
+  const sum = [...listed, others[0]].reduce((total, row) => total + Number(row.findAll("data").at(-1).value), 0);
+  assert.ok(Math.abs(sum - Number(others[1].findAll("data")[0].value)) < 1e-5);
   page.closeArithmetic();
 });
 

@@ -3,9 +3,10 @@
 import { readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 
-import { openDocument } from "./document.mjs";
+// A page's description and its words in another language.
+const texts = { description: '{"steps": {}}', words: "{}" };
+globalThis.document = { documentElement: { lang: "en" }, getElementById: (id) => ({ textContent: texts[id] }) };
 
-openDocument();
 const scripts = new URL("../scripts/", import.meta.url);
 const numbers = readdirSync(new URL("numbers/", scripts)).map((name) => `numbers/${name}`);
 for (const path of [...numbers, "sources/description.js", "sources/rows.js"]) Object.assign(globalThis, await import(new URL(path, scripts)));

@@ -45,7 +45,7 @@ test("a text is typed, and its title and link follow", async () => {
   assert.ok(!page.isTypedTextShown());
   const long = `${"The dog ran. ".repeat(15)}It is`; // 200 characters
   await ask(long);
-  assert.deepEqual([page.latest().excerpt, document.title], [long, `attnlab pocket: ${long.slice(0, 60)}`]);
+  assert.deepEqual([page.latest().excerpt, document.title], [long, `attnlab pocket: ${long.slice(0, 59)}`]);
   await ask(`${long} `);
   assert.equal(page.latest().excerpt, `${long.slice(0, 199)}…`);
 });
@@ -117,11 +117,11 @@ test("steps are changed, listed and given back", async () => {
   await enter("factor", 50); // of another step
   assert.match(textOf("ablated"), /^Edited:layer 1, head 0: 2 cells of the mask ×layer 1, head 0: weights × 0\.5 ×give all back$/);
   await act(() => byId("give-back").click());
-  await act(() => byId("every-head").querySelectorAll("button")[6].press("s"));
+  await act(() => byId("every-head").findAll("button")[6].press("s"));
   assert.deepEqual([textOf("ablated"), selection.layer, selection.head, selection.isHeadChosen], ["Silenced:1.2 ×", 1, 2, true]);
   await act(() => byId("ablated").querySelector("button").click());
   assert.equal(textOf("ablated"), "");
-  await act(() => byId("every-head").querySelectorAll("button")[6].press("s", { ctrlKey: true }));
+  await act(() => byId("every-head").findAll("button")[6].press("s", { ctrlKey: true }));
   assert.equal(textOf("ablated"), "");
 });
 
@@ -133,7 +133,7 @@ test("a change of all heads changes the first layer too", async () => {
   assert.deepEqual([textOf("ablated"), linkOfText()], ["Edited:no causal mask ×", `${IDS}&ablate=mask`]);
   assert.ok(firstRow().every((weight) => weight > 0));
   await act(() => set({ isComparing: true }));
-  const names = () => byId("heatmaps").querySelectorAll("h3").map(flat);
+  const names = () => byId("heatmaps").findAll("h3").map(flat);
   assert.deepEqual(names(), ["A: nothing ablated", "B: no causal mask", "B − A"]);
   await act(() => byId("ablated").querySelector("button").click());
   const text = "The old dog chased the cat that the old lady had seen, and the big";

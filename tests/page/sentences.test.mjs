@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { openDocument } from "./document.mjs";
+import { openPage } from "./document.mjs";
 
-openDocument();
-const { effectInWords, headsInWords, lookInWords, lookedAtInWords } = await import("../scripts/views/sentences.js");
+const { effectInWords, headsInWords, lookInWords, lookedAtInWords } = await openPage("ball", "saved", { modules: ["views/sentences"] });
 
 const textOf = (parts) => parts.map((part) => part.textContent ?? part).join("").replaceAll("\u00a0", " ");
 const words = (text) => text.split(" ").map((word, n) => (n ? ` ${word}` : word));

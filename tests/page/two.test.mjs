@@ -10,7 +10,7 @@ const page = await openPage("two", "saved", {
 });
 const { byId, selection, set } = page;
 const flat = ({ textContent }) => textContent.replaceAll("\u00a0", " ");
-const all = (selector) => document.querySelectorAll(selector).map(flat);
+const all = (selector) => document.findAll(selector).map(flat);
 const settle = () => new Promise((done) => setTimeout(done, 30));
 await until(() => page.traces[1].story && page.traces.every(({ loaded }) => loaded.size === 2));
 const EDIT = "edited: blocks.1.attention.heads.2.scores";
@@ -33,7 +33,7 @@ test("tokens correspond, and a token of one text is followed by the one before i
   assert.deepEqual([page.queryOf(a, 1), page.queryOf(b, 1), page.keyOf(a, 7), page.keyOf(b, 0)], [2, 1, 8, 0]);
   await page.openHead(1, 2);
   page.select(2, 1);
-  assert.deepEqual(document.querySelectorAll(".cursor").map(({ ariaLabel }) => ariaLabel.split(", weights")[0]), [
+  assert.deepEqual(document.findAll(".cursor").map(({ ariaLabel }) => ariaLabel.split(", weights")[0]), [
     ...["query 1 Ġdog, key 0 The", "query 2 Ġdog, key 1 Ġold", "query 1 | 2 Ġdog, key 0 The"],
   ]);
   const isNearest = all(".readout").map((text) => text.startsWith("no such pair here; nearest: "));
@@ -62,8 +62,8 @@ test("numbers are compared; of what is masked in both, the difference is 0", asy
   const compared = async (query, key) => {
     page.openCellAt({ layer: 1, head: 2, query, key, component: 0 });
     await settle();
-    const rows = byId("sums").querySelectorAll(".compared tbody tr");
-    return rows.map((row) => row.querySelectorAll("data").map(({ value }) => Number(value)));
+    const rows = byId("sums").findAll(".compared tbody tr");
+    return rows.map((row) => row.findAll("data").map(({ value }) => Number(value)));
   };
   const close = (x, y) => assert.ok(Math.abs(x - y) < 1e-6 * Math.max(1, Math.abs(y)), `${x}, not ${y}`);
   for (const [a, b, difference] of await compared(8, 0)) close(difference, b - a);
@@ -71,8 +71,8 @@ test("numbers are compared; of what is masked in both, the difference is 0", asy
   close(scores[0], raw[0] / Math.sqrt(32));
   close(scores[1], (-1.5 * raw[1]) / Math.sqrt(32));
   assert.equal(flat(byId("arithmetic-title")), "Arithmetic of layer 1, head 2, query 7 | 8, key 0");
-  assert.match(flat(byId("sums").querySelectorAll('[data-step="scores"]')[1]), /^scores = raw_scores \/ scale, edited.*; edited here: .* instead/);
-  assert.doesNotMatch(flat(byId("sums").querySelectorAll('[data-step="scores"]')[0]), /edited/);
+  assert.match(flat(byId("sums").findAll('[data-step="scores"]')[1]), /^scores = raw_scores \/ scale, edited.*; edited here: .* instead/);
+  assert.doesNotMatch(flat(byId("sums").findAll('[data-step="scores"]')[0]), /edited/);
   const masked = await compared(2, 5);
   assert.deepEqual(masked.slice(2), [[-Infinity, -Infinity, 0], [0, 0, 0]]);
   assert.deepEqual(all("#sums .pair"), ["A: how Ġdog attends to Ġball", "B: how Ġdog attends to Ġcat"]);
@@ -85,7 +85,7 @@ test("numbers are compared; of what is masked in both, the difference is 0", asy
 test("the colours of A and B are comparable, and what is edited is said", async () => {
   await page.openHead(1, 2);
   set({ step: "scores" });
-  const legends = () => document.querySelectorAll(".ticks").map((ticks) => ticks.querySelectorAll("span").map((tick) => Number(flat(tick))));
+  const legends = () => document.findAll(".ticks").map((ticks) => ticks.findAll("span").map((tick) => Number(flat(tick))));
   const [a, b, difference] = legends();
   const boundOf = (view) => Math.max(...page.matrixOf(view, selection).map(Math.abs));
   const shared = Math.max(boundOf(page.views[0]), boundOf(page.views[1]));

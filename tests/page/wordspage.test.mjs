@@ -8,9 +8,9 @@ const { byId } = await openPage("words", "words", { modules: ["drawing/elements"
 const flat = ({ textContent }) => textContent.replaceAll("\u00a0", " ");
 const said = () => flat(byId("said"));
 await until(said);
-const heads = byId("every-head").querySelectorAll("button");
-const words = () => document.querySelectorAll(".stage-word");
-const listed = () => document.querySelectorAll(".next-words li").map(flat);
+const heads = byId("every-head").findAll("button");
+const words = () => document.findAll(".stage-word");
+const listed = () => document.findAll(".next-words li").map(flat);
 
 test("the page opens on the tried head that has the largest effect, and says what it does", () => {
   assert.equal(said(), "In head 0.1, “it” looks at “cat” with 70 % of its attention. Without head 0.1, “slept” falls from 60 % to 20 %, and “was” rises from 1 % to 30 %. silence it");
@@ -57,10 +57,10 @@ test("a head is silenced, and given back when another one is chosen", () => {
 
 test("the share opens the row, whose weights sum to 1", () => {
   byId("said").querySelector("button").click();
-  const weights = byId("softmax-row").querySelectorAll("tbody data").map(({ value }) => Number(value));
+  const weights = byId("softmax-row").findAll("tbody data").map(({ value }) => Number(value));
   assert.deepEqual(weights, [0.1, 0.7, 0.2].map(Math.fround));
   words()[1].click();
-  assert.equal(byId("softmax-row").querySelectorAll("tbody tr").length, 2); // it doesn't see the last word
+  assert.equal(byId("softmax-row").findAll("tbody tr").length, 2); // it doesn't see the last word
   byId("said").querySelector("button").click();
   assert.equal(flat(byId("softmax-row")), "");
 });
