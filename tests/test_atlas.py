@@ -480,8 +480,8 @@ def test_refused_arguments(serial: Atlas, pocket: GPT2) -> None:
 
 
 def test_progress(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> None:
-    """A list has a known number of texts."""
-    attnlab.atlas(pocket, texts(3), ["first"], chunk=1)
+    """A list has a known number of texts, of which one can't be measured."""
+    attnlab.atlas(pocket, [*texts(2), ""], ["first"], chunk=1)
     assert re.search(r"3/3 \[\d\d:\d\d<00:00, .* tokens\]", capsys.readouterr().err)
     with pytest.raises(InvalidValueError, match="there are no texts"):
         attnlab.atlas("pocket", [])
@@ -514,6 +514,7 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2, tmp_path: Path) -> None:
 def test_maps_show_the_means_in_colours_of_weights(complete: Atlas) -> None:
     lengths_too = measured("pocket", texts(5), [lengths, "first"])
     assert lengths_too["first"].scale == WEIGHTS
+    assert complete["loss"].scale.bound == complete["loss"].mean > 1
     assert lengths_too["lengths"].scale.bound == lengths_too["lengths"].mean.max()
     page = attnlab.page(complete, language="en").html
     shown = page.partition('class="maps few"')[2].partition("</section>")[0]
