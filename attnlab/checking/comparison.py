@@ -394,9 +394,12 @@ def path_in_block(path: str) -> str:
 
 
 def forward_order(result: Result, names: Iterable[str]) -> list[str]:
-    """Names of steps in the order of the forward pass."""
+    """Names of steps in the order of the forward pass, by their depth in the graph."""
+    graph, depth = result._run.graph, dict[str, int]()
     paths = {result._prefix + name: name for name in names}
-    return [paths[path] for path in upstream(result._run.graph, paths) if path in paths]
+    for path in upstream(graph, paths):
+        depth[path] = 1 + max((depth[need] for need in graph[path].inputs), default=0)
+    return [paths[path] for path in sorted(paths, key=depth.__getitem__)]
 
 
 # ---- tolerances for rounding ---------------------------------------------------------------------
