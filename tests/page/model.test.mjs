@@ -81,6 +81,8 @@ test("blanks at the end are noticed, without what comes next for a reader who pr
   await until(() => byId("notice").querySelector("button"));
   await act(() => byId("notice").querySelector("button").click());
   assert.equal(page.latest().text, "The dog");
+  await ask("The dog \n");
+  assert.match(textOf("notice"), /^This text ends in a line break, .* Remove the line break$/);
   const blanks = (bytes, cached = 0) => page.blanksAtEnd({ tokens: bytes.map((one) => ({ bytes: one })), cached }).length;
   assert.deepEqual([["61", "20"], ["61", "20", "0a"], ["20 61"], ["61 20"], ["20", "20"], ["61", "c2 a0"], ["20"]].map((all) => blanks(all)), [1, 2, 0, 0, 1, 1, 0]);
   assert.equal(blanks(["20"], 3), 1);
@@ -105,8 +107,10 @@ test("steps are changed, listed and given back", async () => {
     [0, "Edited:layer 1, head 0: weights × 0 ×", `${IDS}&ablate=1.0.weights.0`],
     [100, "", IDS],
   ]) {
+    page.select(5, 2);
     await enter("factor", percent);
     assert.deepEqual([textOf("ablated"), linkOfText()], [words, link]);
+    assert.deepEqual([selection.query, selection.key], [5, 2]); // the text is the same
   }
   page.select(7, 4);
   await act(() => document.querySelector(".cursor").press("m"));
@@ -129,9 +133,11 @@ test("a change of all heads changes the first layer too", async () => {
   await page.openHead(0, 0);
   const firstRow = () => [...page.stepRow(page.headOf(page.traces[0], 0, 0), "weights", 0)];
   assert.deepEqual(firstRow().slice(1), Array(7).fill(0));
+  const { Q } = page.headOf(page.traces[0], 1, 0);
   await enter("uncausal", "on");
   assert.deepEqual([textOf("ablated"), linkOfText()], ["Edited:no causal mask ×", `${IDS}&ablate=mask`]);
   assert.ok(firstRow().every((weight) => weight > 0));
+  assert.notDeepEqual(page.headOf(page.traces[0], 1, 0).Q.slice(0, 32), Q.slice(0, 32));
   await act(() => set({ isComparing: true }));
   const names = () => byId("heatmaps").findAll("h3").map(flat);
   assert.deepEqual(names(), ["A: nothing ablated", "B: no causal mask", "B − A"]);
@@ -204,6 +210,8 @@ test("links of texts and changes are followed", async () => {
   assert.deepEqual([textOf("ablated"), page.requests.kept.length], ["Silenced:0.1 ×", count - 1]);
   await follow("#ids=299.468");
   assert.deepEqual([textOf("ablated"), page.requests.kept.length], ["", count]);
+  await follow("#ids=299.468&ablate=9.9"); // which leaves nothing to change
+  assert.equal(page.requests.kept.length, count);
   await follow("#ids=299.x");
   assert.match(selection.status, /^token id x isn't in the vocabulary/);
   assert.deepEqual(symbols(), ["The", "Ġhen"]);

@@ -24,6 +24,17 @@ test("without a link, a page opens on the head that tells most, and the last wor
   assert.equal(textOf(".stage-word.looker .letters"), " it");
 });
 
+test("of the words that aren't listed without a head, none is more probable than is known", () => {
+  const { ids, heads } = page.traces[0].story;
+  assert.equal(heads.length, 8);
+  for (const { next, effect, unlisted } of heads) {
+    assert.deepEqual(next.slice(0, 5).map(({ id }) => id), ids);
+    const afterwards = next.map(({ after }) => after).sort((a, b) => b - a);
+    assert.equal(unlisted, Math.max(next[4].before, afterwards[4]));
+    assert.equal(effect, next[0].before - next[0].after);
+  }
+});
+
 test("keys move the cursor of a map, to its ends and no farther", async () => {
   await page.openHead(1, 2);
   const cursor = document.querySelector(".cursor");
@@ -264,6 +275,32 @@ test("the list of next tokens", async () => {
   }
 });
 
+test("probabilities are cumulated, and those that are cut off are struck", async () => {
+  page.select(7);
+  const topK = () => byId("settings").findAll("input")[1];
+  topK().fill(2); // three tokens
+  await until(() => /3 of 979 tokens are left/.test(textOf("#predictions")));
+  const rows = byId("predictions").findAll("tbody tr");
+  const kept = rows.slice(0, 3).map((row) => row.findAll("data").map(({ value }) => Number(value)).slice(-2));
+  let sum = 0;
+  for (const [renormalized, cumulative] of kept) assert.equal(cumulative, (sum += renormalized));
+  assert.ok(Math.abs(sum - 1) < 1e-9);
+  assert.deepEqual([...rows[3].children].slice(-2).map(({ textContent }) => textContent), ["top-k", ""]);
+  assert.deepEqual(rows.map((row) => row.findAll("s").length), [0, 0, 0, ...Array(17).fill(2)]);
+  topK().fill(50);
+});
+
+test("a long sum's largest products, and how many others there are", async () => {
+  await page.goTo("blocks.1.mlp.hidden", 3);
+  await until(() => /120 others/.test(textOf("#step-arithmetic")));
+  assert.match(textOf("#step-arithmetic"), /: the 128 products, the 8 largest first/);
+  const numbers = byId("step-arithmetic").findAll("tbody tr").map((row) => Number(row.findAll("data").at(-1).value));
+  const sizes = numbers.map(Math.abs);
+  assert.deepEqual(sizes, [...sizes].sort((a, b) => b - a));
+  const [others, bias, sum] = byId("step-arithmetic").findAll("tfoot data").map(({ value }) => Number(value));
+  assert.ok(Math.abs(numbers.reduce((total, x) => total + x, others + bias) - sum) < 1e-5);
+});
+
 test("a model's card says what the open head does elsewhere, the most first", async () => {
   const jobs = async (layer, head) => (await page.openHead(layer, head), textOf("#jobs").replace("On other texts, from the model card: ", ""));
   assert.equal(await jobs(0, 1), "the previous token 0.79 · the deciding adjective 0.58");
@@ -350,7 +387,7 @@ test("the row of a softmax, with scores and without", () => {
 });
 
 test("next words to list: the most probable before or after a change; shares are percentages unless edited", () => {
-  const words = [[0.5, 0.1], [0.2, 0.1], [0.01, 0.6], [0.15, 0.02], [0.1, 0.2], [0.04, 0.04]].map(([before, after]) => ({ before, after }));
+  const words = [[0.5, 0.01], [0.2, 0.1], [0.01, 0.6], [0.15, 0.02], [0.1, 0.2], [0.04, 0.04]].map(([before, after]) => ({ before, after }));
   assert.deepEqual(page.likeliestWords(words).map(({ before }) => before), [0.5, 0.2, 0.1, 0.01]);
   const written = (row) => row.map(page.shareWriter(row)).map((text) => text.replaceAll("\u00a0", " "));
   assert.deepEqual(written([0.25, 0.75]), ["25 %", "75 %"]);

@@ -21,6 +21,7 @@ test("what differs is named", () => {
   assert.deepEqual(all("#heatmaps h3"), [
     ...["A: “The dog chased the ball, but it”, not edited", `B: “The old dog chased the cat, but it”, ${EDIT}`, "B − A"],
   ]);
+  assert.ok(document.body.classList.contains("comparing"));
   assert.deepEqual(page.views.map(({ T, Tk, isDifference }) => [T, Tk, isDifference]), [[8, 8, false], [9, 9, false], [8, 8, true]]);
   assert.deepEqual(page.views[2].symbols.keys.slice(3, 6), ["Ġthe", "Ġball | Ġcat", ","]);
 });
@@ -95,6 +96,11 @@ test("the colours of A and B are comparable, and what is edited is said", async 
   assert.equal(flat(byId("formula")), "scores = raw_scores / scale, edited in B");
   set({ step: "weights" });
   assert.deepEqual(legends(), [...Array(2).fill([0, 0.01, 0.1, 0.25, 0.5, 1]), [-1, -0.25, 0, 0.25, 1]]);
+  set({ step: "masked_scores" });
+  page.select(2, 5);
+  const numbers = document.findAll(".readout strong").map(flat);
+  assert.deepEqual(numbers, ["-inf masked", "-inf masked", "0.0000 masked"]);
+  set({ step: "weights" });
   await page.openHead(0, 0);
   assert.equal(flat(byId("formula")), "weights = softmax(masked_scores)");
 });

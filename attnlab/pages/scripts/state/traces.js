@@ -134,10 +134,8 @@ function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
   const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
-  return both.map((trace, t) => {
-    // How many of the trace's tokens stand before the first difference.
-    const start = pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length;
-    const text = differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, start);
+  return both.map((trace) => {
+    const text = differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, firstDifference);
     return [differ(({ model }) => model) && trace.model, text, differ(changesIn) && changesIn(trace)]
       .filter(Boolean)
       .join(", ");
