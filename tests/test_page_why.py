@@ -63,11 +63,11 @@ def agrees(section: Any, trace: Trace, layer: int, head: int, *places: int | Non
     why = attnlab.why(trace.head(layer, head), *places)  # type: ignore[arg-type]
     rows, feet = bars(section)
     labels = {term.name: str(term.label) for terms in why.parts.values() for term in terms}
-    # A file may have fewer of the largest pairs, and the largest of each sign.
+    # A file may have fewer of the largest pairs, and of each sign the largest not rounded to 0.
     parts = product(*([term.name for term in terms] for terms in why.parts.values()))
     pairs = [(*names, float(x)) for names, x in zip(parts, why.pairs.ravel(), strict=True)]
     pairs.sort(key=lambda pair: -abs(pair[2]))
-    named = {next(pair for pair in pairs if pair[2] * sign > 0) for sign in (1, -1)}
+    named = {next((x for x in pairs if x[2] * sign > 1e-5), pairs[0]) for sign in (1, -1)}
     unions = [named.union(pairs[:known]) for known in range(len(rows), -1, -1)]
     union = next(union for union in unions if len(union) <= len(rows))
     expected = sorted(union, key=lambda pair: -abs(pair[2]))

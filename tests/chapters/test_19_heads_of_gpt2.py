@@ -80,8 +80,8 @@ def test_lengths_of_the_first_token(chapter: Chapter) -> None:
     of_first, of_others = chapter["of_first"], chapter["of_others"]
     assert len(chapter["read"]) > 100
     assert (of_first[:, 0] > of_others[:, 0]).all()
-    assert of_first[3, 0] / of_others[3, 0] == pytest.approx(2.5, abs=0.1)
-    assert of_first[3, 1] / of_others[3, 1] == pytest.approx(0.5, abs=0.05)
+    assert of_first[3, 0] > 2 * of_others[3, 0]
+    assert of_first[3, 1] / of_others[3, 1] == pytest.approx(0.5, abs=0.1)
     assert of_first[0, 1] > of_others[0, 1]
     assert (of_first[1:, 1] < of_others[1:, 1]).all()
     # The values' lengths, by the sum over heads of one trace.
