@@ -14,13 +14,18 @@ import json
 import random
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 Ids = NDArray[np.int64]
 
@@ -32,7 +37,10 @@ RENAMED = 0.85  # share of the sentences about Tom, a fifth of Tatoeba, that get
 
 END_OF_TEXT = "<|endoftext|>"
 
-WORDS_COUNT = 1500  # times that a word of words.txt is counted when tokens are learned
+# When tokens are learned: how often a word counts that is once in the source that counts most, and
+# how often a word of words.txt.
+MOST_COUNTED, WORDS_COUNT = 3, 1500
+FIRST_CHARACTER = 0xF0000  # of those for private use, which stand for tokens
 
 PRONOUNS = {"i", "you", "he", "she", "it", "we", "they"}
 
@@ -122,46 +130,88 @@ def build(texts: Path, corpus: Path) -> None:
 # ---- tokens --------------------------------------------------------------------------------------
 
 
-def learn_tokens(corpus: Path, directory: Path, count: int) -> None:
-    """Learn a byte pair encoding, the end of text as its last token: vocab.json and merges.txt.
+def word_counts(corpus: Path, divide: Callable[[str], list[Any]]) -> Counter[str]:
+    """How often each word counts when tokens are learned.
 
-    A source counts in proportion to its weight, not to its size. The words of the book's sentences
-    are counted as often as it takes to make each of them one token.
+    A source counts in proportion to its weight, not to its size. A word counts at most twice in a
+    document, and only if two sources have it, so that names in one book don't become tokens. The
+    words of words.txt count so often that each becomes one token.
     """
-    texts = {name: "\n".join(texts_of(corpus, name)).splitlines() for name in names_in(corpus)}
-    sizes = {name: sum(map(len, lines)) for name, lines in texts.items()}
-    most = max(SOURCES[name]["weight"] / size for name, size in sizes.items())
-    lines = []
-    for name, part in texts.items():
-        share = SOURCES[name]["weight"] / sizes[name] / most
-        chosen = random.Random(name)
-        lines += [f"{line}\n" for line in part if chosen.random() < share]
-    words = (HERE / "words.txt").read_text("utf-8").split()
-    lines += [f"{word} {word}" for word in words] * WORDS_COUNT
-    learner = ByteLevelBPETokenizer()
-    learner.train_from_iterator(lines, count - 1, show_progress=False)
-    learner.save_model(str(directory))
-    file = directory / "vocab.json"
-    vocabulary = json.loads(file.read_text("utf-8"))
+    words_of: dict[str, Counter[str]] = {}
+    for name in (name for name in names_in(corpus) if "of" not in SOURCES[name]):
+        words_of[name] = Counter()
+        for text in texts_of(corpus, name):
+            in_text = Counter(word for word, _ in divide(text))
+            words_of[name].update({word: min(n, 2) for word, n in in_text.items()})
+    factors = {name: SOURCES[name]["weight"] / words.total() for name, words in words_of.items()}
+    largest = max(factors.values()) / MOST_COUNTED
+    sources = Counter(chain.from_iterable(words_of.values()))
+    counts: Counter[str] = Counter()
+    for name, words in words_of.items():
+        for word in (word for word in words if sources[word] > 1):
+            counts[word] += round(words[word] * factors[name] / largest)
+    for word in (HERE / "words.txt").read_text("utf-8").split():
+        counts.update({part: WORDS_COUNT for part, _ in divide(f"{word} {word}")})
+    return counts
+
+
+def learn_tokens(corpus: Path, directory: Path, count: int, start: Path | None = None) -> None:
+    """Learn a byte pair encoding of `count` tokens, or continue that of `start` by further merges.
+
+    Writes vocab.json, with the end of text as the last token, and merges.txt.
+    """
+    vocabulary = {symbol: id for id, symbol in enumerate(sorted(ByteLevel.alphabet()))}
+    merges: list[tuple[str, str]] = []
+    if start:
+        vocabulary, merges = tokens_in(start)
+        del vocabulary[END_OF_TEXT]
+    known = ByteLevelBPETokenizer(vocabulary, merges)
+    # Each known token is one character, so that merges of characters are merges of tokens.
+    symbols = {chr(FIRST_CHARACTER + id): symbol for symbol, id in vocabulary.items()}
+    words = (
+        ["".join(chr(FIRST_CHARACTER + token.id) for token in known.model.tokenize(word))] * n
+        for word, n in word_counts(corpus, known.pre_tokenizer.pre_tokenize_str).items()
+    )
+    learner = Tokenizer(models.BPE())
+    trainer = BpeTrainer(vocab_size=count - 1, initial_alphabet=[*symbols], show_progress=False)
+    learner.train_from_iterator(words, trainer)
+    for pair in json.loads(learner.to_str())["model"]["merges"]:
+        one, other = ("".join(map(symbols.__getitem__, part)) for part in pair)
+        merges.append((one, other))
+        vocabulary.setdefault(one + other, len(vocabulary))
     vocabulary[END_OF_TEXT] = len(vocabulary)
-    file.write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    ByteLevelBPETokenizer(vocabulary, merges).save_model(str(directory))
 
 
-def tokenizer_of(directory: Path) -> ByteLevelBPETokenizer:
-    """The tokenizer whose vocab.json and merges.txt are in a directory."""
-    return ByteLevelBPETokenizer(*(str(directory / name) for name in ("vocab.json", "merges.txt")))
+def tokens_in(directory: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The vocabulary and the merges of a directory."""
+    return models.BPE.read_file(*(str(directory / name) for name in ("vocab.json", "merges.txt")))
 
 
-def pieces_of_words(texts: list[str], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Which tokens go on with a word, or begin one and are hardly ever a whole one, bool (V,).
+def kinds_of_tokens(texts: list[str], ids: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
+    """Which tokens are of which kind, bool (V,). `texts` are the tokens' texts.
 
-    `texts` are the tokens' texts. Hardly ever: in less than a tenth of the places of `ids`.
+    goes_on : goes on with a word
+    begins : begins a word, which goes on after it in more than half of the places of `ids`
+    ends : a word may end with it
+    whole : begins a word, which ends with it in nine tenths of the places
+    pieces : goes on with a word, or begins one, which goes on in nine tenths of the places
     """
     goes_on = np.array([text[:1].isalpha() for text in texts])
-    begins = np.array([text[:1] == " " and text[1:].isalpha() for text in texts])
-    count = np.bincount(ids, minlength=len(texts))
-    unfinished = np.bincount(ids[:-1], goes_on[ids[1:]], len(texts))
-    return goes_on | (begins & (unfinished > 0.9 * count))
+    is_word = np.array([text.strip().isalpha() for text in texts])
+    begins = is_word & np.array([text[:1] == " " for text in texts])
+    is_capital = is_word & np.array([text[:1].isupper() for text in texts])
+    # The share of each token's places after which the word goes on.
+    count = np.maximum(1, np.bincount(ids, minlength=len(texts)))
+    continued = np.bincount(ids[:-1], goes_on[ids[1:]], len(texts)) / count
+    return {
+        "goes_on": goes_on,
+        "begins": begins & (continued > 0.5),
+        "ends": is_word & (continued <= np.where(begins, 0.9, 0.5)),
+        "whole": (begins | is_capital) & (continued <= 0.1),
+        "pieces": goes_on | (begins & (continued > 0.9)),
+        "pronouns": np.array([text.strip().lower() in PRONOUNS for text in texts]),
+    }
 
 
 def names_in(corpus: Path) -> list[str]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from corpus import END_OF_TEXT, PRONOUNS, SOURCES, documents, key, pieces_of_words
+from corpus import END_OF_TEXT, SOURCES, documents, key, kinds_of_tokens
 
 import attnlab
 from attnlab import GPT2, Trace
@@ -127,9 +127,9 @@ def read(model: GPT2, texts: Texts) -> Reading:
     encode = model.tokenizer.encode
     vocabulary = [model.tokenizer.decode([id]) for id in range(model.config.vocab_size)]
     ids = [id for passage in chain(*chain(*texts.values())) for id in encode(passage)]
-    is_piece = pieces_of_words(vocabulary, np.array(ids))
+    kinds = kinds_of_tokens(vocabulary, np.array(ids))
+    is_piece, is_pronoun = kinds["pieces"], kinds["pronouns"]
     is_word = np.array([text.strip().isalpha() for text in vocabulary]) & ~is_piece
-    is_pronoun = np.array([text.strip().lower() in PRONOUNS for text in vocabulary])
     is_joined = np.array([text[:1].isalnum() for text in vocabulary])
     nats, words = ({kind: np.zeros(len(parts)) for kind, parts in texts.items()} for _ in range(2))
     certain: Counter[str] = Counter()

@@ -5,6 +5,7 @@
 CORPUS is the directory that `corpus.py` wrote. MODEL gets the model, which `GPT2.from_pretrained`
 opens, and a checkpoint every three minutes; repeat the command to resume. `--start OTHER`
 makes it a further round, with lower learning rates, from the weights and the tokenizer of OTHER.
+With a `--vocab_size` above that of OTHER, further tokens are learned for the round.
 
 It takes hours and wants the machine alone. The library trains too (`attnlab.train`), in NumPy with
 gradients that can be read; PyTorch computes in bfloat16 and compiles, which is several times as
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +25,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from corpus import (
-    PRONOUNS,
-    UNKNOWN,
-    batch,
-    learn_tokens,
-    names_in,
-    part_of,
-    pieces_of_words,
-    tokenizer_of,
-)
+from corpus import UNKNOWN, batch, kinds_of_tokens, learn_tokens, names_in, part_of, tokens_in
 from safetensors.torch import save_file
+from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2LMHeadModel
 
 from attnlab import GPT2Config
@@ -56,14 +48,14 @@ FALLS_FROM = 0.3  # share of the steps after which the learning rate falls to 0
 # heads learn induction, and in the rest, where they only have to keep it.
 REPEATED_EARLY, REPEATED = 0.3, 0.05
 
-# Of a further round, beside the loss: where a word has ended, a piece of a word costs PIECE times
-# the logits by which it isn't MARGIN below the best whole token; and after a pronoun, two tokens
-# with more than MOST of the probability cost CERTAIN times the nats above that.
-PIECE, MARGIN = 2, 0.3
-CERTAIN, MOST = 5, 0.68
+# Of a further round, beside the loss: where a word has ended, the best token that goes on with a
+# word, or only begins one, costs COSTS times the logits by which it isn't MARGIN below the best
+# other token; and after a pronoun, two tokens with more than MOST of the probability cost CERTAIN
+# times the nats above that.
+COSTS, MARGIN = {"goes_on": 4, "begins": 3}, 0.6
+CERTAIN, MOST = 5, 0.66
 
 SAVE_EVERY = 180  # seconds
-TOKENIZER = ("vocab.json", "merges.txt")
 STATES = ("model", "muon", "adam")  # of a run, in its checkpoint
 
 # ---- the model -----------------------------------------------------------------------------------
@@ -72,10 +64,19 @@ STATES = ("model", "muon", "adam")  # of a run, in its checkpoint
 def model_of(directory: Path, start: Path | None) -> GPT2LMHeadModel:
     """Transformers' GPT-2 with the config.json of a directory, or a model's weights; no dropout."""
     settings = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
-    if start:
-        return GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
-    torch.manual_seed(SEED)
-    return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
+    if not start:
+        torch.manual_seed(SEED)
+        return GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(directory, **settings))
+    model = GPT2LMHeadModel.from_pretrained(start, dtype=torch.float32, **settings)
+    W_E = model.transformer.wte.weight.detach()
+    (old, _), (new, merges) = tokens_in(start), tokens_in(directory)
+    rows = {symbol: W_E[id] for symbol, id in old.items()}
+    for one, other in merges:  # a new token starts as the mean of its two parts
+        rows.setdefault(one + other, (rows[one] + rows[other]) / 2)
+    model.resize_token_embeddings(len(new), mean_resizing=False)
+    for symbol, id in new.items():
+        model.transformer.wte.weight.data[id] = rows[symbol]
+    return model
 
 
 def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -89,14 +90,17 @@ def penalty(
     """What readers take for a fault, though it is probable: a piece of a word after a whole one,
     and two tokens alone after a pronoun.
 
-    It moves only what is most probable, and only where the text had a whole token.
+    It moves only what is most probable, and only where the text's word has ended. After a token
+    that is nearly always a whole word, a piece costs wherever the text goes on.
     """
-    pieces, pronouns = kinds["pieces"], kinds["pronouns"]
-    ended = (targets != UNKNOWN) & ~pieces[ids] & ~pieces[targets.clamp(min=0)]
-    piece, whole = (logits.masked_fill(mask, -torch.inf).amax(-1) for mask in (~pieces, pieces))
+    ended = kinds["ends"][ids] & ~kinds["goes_on"][targets.clamp(min=0)]
     two = logits.topk(2).values.logsumexp(-1) - logits.logsumexp(-1)
-    certain = F.relu(two - math.log(MOST)) * pronouns[ids]
-    return (ended * (PIECE * F.relu(piece - whole + MARGIN) + CERTAIN * certain)).mean()
+    paid = CERTAIN * F.relu(two - math.log(MOST)) * (ended & kinds["pronouns"][ids])
+    others = logits.masked_fill(kinds["goes_on"] | kinds["begins"], -torch.inf).amax(-1)
+    for kind, cost in COSTS.items():
+        best = logits.masked_fill(~kinds[kind], -torch.inf).amax(-1)
+        paid += cost * F.relu(best - others + MARGIN) * (ended | kinds["whole"][ids])
+    return (paid * (targets != UNKNOWN)).mean()
 
 
 # ---- the optimizer -------------------------------------------------------------------------------
@@ -138,19 +142,18 @@ class Run:
         self.directory, self.steps, self.step, self.start = directory, steps, 0, start
         directory.mkdir(parents=True, exist_ok=True)
         if start:
-            for name in TOKENIZER:
-                shutil.copy(start / name, directory)
-            config = GPT2Config.from_file(start / "config.json")
-        elif not (directory / TOKENIZER[0]).exists():
-            learn_tokens(corpus, directory, config.vocab_size)
-        tokenizer = tokenizer_of(directory)
+            config = replace(
+                GPT2Config.from_file(start / "config.json"), vocab_size=config.vocab_size
+            )
+        if not (directory / "vocab.json").exists():
+            learn_tokens(corpus, directory, config.vocab_size, start)
+        tokenizer = ByteLevelBPETokenizer(*tokens_in(directory))
         # A small corpus has fewer tokens than asked for.
         self.config = config = replace(config, vocab_size=tokenizer.get_vocab_size())
         self.parts = {name: part_of(corpus, name, tokenizer) for name in names_in(corpus)}
-        texts = [tokenizer.decode([id]) for id in range(self.config.vocab_size)]
-        pieces = pieces_of_words(texts, np.concatenate([part.ids for part in self.parts.values()]))
-        pronouns = [text.strip().lower() in PRONOUNS for text in texts]
-        self.kinds = {"pieces": torch.tensor(pieces), "pronouns": torch.tensor(pronouns)}
+        texts = [tokenizer.decode([id]) for id in range(config.vocab_size)]
+        kinds = kinds_of_tokens(texts, np.concatenate([part.ids for part in self.parts.values()]))
+        self.kinds = {kind: torch.from_numpy(which) for kind, which in kinds.items()}
         config.save(directory)
         self.model = model_of(directory, start)
         self.P = dict(self.model.transformer.named_parameters())
