@@ -636,9 +636,9 @@ print(f"\n{textwrap.fill(story, 80)}")
 # %% [markdown]
 # The model has often read what belongs in a cup. It doesn't know the fact and the sum: the words
 # that it proposes could stand there, but none is the answer. A model predicts what is likely to be
-# said, and three million parameters hold how words follow each other, but little of what is true.
+# said, and four million parameters hold how words follow each other, but little of what is true.
 # Nor do they hold a plan for a story: soon the story repeats itself. GPT-2 small uses the same
-# equations with forty times the parameters, and it read far more.
+# equations with thirty times the parameters, and it read far more.
 #
 # [Type a sentence of your own](book/pages/en/guide.md#explore
 # "english.html#depth=look"). The page describes a

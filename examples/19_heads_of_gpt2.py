@@ -198,10 +198,10 @@ print(attnlab.table(by_layer, rows=layer_names, columns=columns, decimals=2))
 # others. LayerNorm takes the length away before a head sees the vector. What the length shows is
 # that the blocks before wrote much into this vector, and so marked it. And the first token's values
 # become shorter than the other tokens' values: in layer 3, attending to the first token adds about
-# half of what attending to another token adds. **A head that rests adds little.** In layer 0, where
-# no block has written yet, the first token's values are longer than the others. (Sun and others,
-# 2024, "Massive Activations in Large Language Models", found very long vectors at such tokens in
-# large models.)
+# half of what attending to another token adds. **A head that rests adds little.** In layers 0 and
+# 1, where none or one of the blocks has written, the first token's values are longer than the
+# others. (Sun and others, 2024, "Massive Activations in Large Language Models", found very long
+# vectors at such tokens in large models.)
 
 # %% [markdown]
 # ## 19.4 The token before

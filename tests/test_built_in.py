@@ -14,7 +14,7 @@ from safetensors import safe_open
 import attnlab
 from attnlab import GPT2
 from attnlab.checkpoints import hub
-from attnlab.checkpoints.hub import BUILT_IN, find_model
+from attnlab.checkpoints.hub import BUILT_IN
 from attnlab.errors import InvalidValueError
 from attnlab.pages.saved import first_text
 from attnlab.walkthrough import PROMPT
@@ -26,14 +26,6 @@ FITTING = {
 }
 
 by_name = pytest.mark.parametrize("name", BUILT_IN)
-
-
-def test_names_and_directories() -> None:
-    assert [*BUILT_IN] == ["english", "pocket"]
-    for name, built_in in BUILT_IN.items():
-        for spelled in (name, name.upper()):
-            assert find_model(spelled) == built_in.directory
-        assert built_in.directory.name == name
 
 
 @by_name
@@ -79,7 +71,7 @@ def test_examples_are_in_whole_words(name: str) -> None:
 def test_english_is_small(tmp_path: Path) -> None:
     """Half precision in the file, single precision in use; a page that holds it can be sent."""
     directory = BUILT_IN["english"].directory
-    assert sum(file.stat().st_size for file in directory.glob("*.[jst]*")) <= 8e6
+    assert sum(file.stat().st_size for file in directory.glob("*.[jst]*")) <= 8.5e6
     with safe_open(directory / "model.safetensors", framework="np") as tensors:
         stored = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     assert {str(tensor.dtype) for tensor in stored.values()} == {"float16"}

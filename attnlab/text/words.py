@@ -6,7 +6,7 @@ between words, each character is a word. A word often has two tokens, its pieces
 names it, if it has three or more pieces, such as ar + cha + e + olog + ist, or if each piece has at
 most two letters, such as s + at. A character that isn't a letter, such as an emoji, is spelled out
 if it has three or more pieces. In simple English, one word in 180 is spelled out with GPT-2's
-vocabulary, one in 25 with the English model's, and every second word with the pocket model's.
+vocabulary, one in 33 with the English model's, and every second word with the pocket model's.
 
 The page computes the same in `words.js`, with the constants of this module.
 """
