@@ -50,6 +50,18 @@ test("a text is typed, and its title and link follow", async () => {
   assert.equal(page.latest().excerpt, `${long.slice(0, 199)}…`);
 });
 
+test("only Enter alone sends the text", async () => {
+  let sent = 0;
+  const { open } = source;
+  source.open = (...given) => (sent++, open(...given));
+  for (const more of [{ shiftKey: true }, { isComposing: true }]) byId("prompt").press("Enter", more);
+  byId("prompt").press("a");
+  assert.equal(sent, 0);
+  await act(() => byId("prompt").press("Enter"));
+  assert.equal(sent, 1);
+  source.open = open;
+});
+
 test("what can't be read leaves what is shown", async () => {
   await ask(BALL);
   await ask("");

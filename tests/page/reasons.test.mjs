@@ -3,7 +3,9 @@ import test from "node:test";
 
 import { openPage } from "./document.mjs";
 
-const { nameOfReadPart, reasonInWords, resultOf } = await openPage("ball", "saved", { modules: ["drawing/reasons", "drawing/explain"] });
+const { nameOfReadPart, reasonInWords, resultOf } = await openPage("ball", "saved", {
+  modules: ["drawing/reasons", "drawing/explain"],
+});
 
 const textOf = (parts) => parts.map((part) => part.textContent ?? part).join("");
 const keys = ["the", "cat", "the", "it"].map((word) => ({ id: word.charCodeAt(0), symbol: word, word }));

@@ -155,6 +155,10 @@ test("the arithmetic leads to each vector's step, and chooses components and key
   byId("sums").findAll('[data-rows="key"] .row-button')[4].click();
   assert.deepEqual([...cellOf(selection.openCell), selection.openCell.component], [1, 2, 0, 4, 31]);
   assert.match(textOf('#sums [data-step="masked_scores"] .sum'), /^mask\[0, 4\] is False: -inf$/);
+  page.select(0, 4);
+  byId("sums").findAll("a")[0].click(); // of the selected query, so the selected key stays
+  await settle();
+  assert.deepEqual([selection.chosenStep.path, selection.query, selection.key], ["blocks.1.attention.Q", 0, 4]);
   byId("sums").findAll("a")[1].click();
   await settle();
   assert.deepEqual([selection.chosenStep.path, selection.chosenStep.component], ["blocks.1.attention.K", 95]); // 2 · 32 + 31
@@ -320,7 +324,29 @@ test("pictures are named by the head, and all layers are drawn", async (t) => {
   const picture = byId("picture");
   const texts = picture.findAll("text").map(({ textContent }) => textContent);
   assert.deepEqual(texts, ["The", "dog", "chased", "the", "ball", ",", "but", "it", "Layer 0", "Layer 1"]);
-  assert.equal(picture.findAll("circle").length, 16);
+  const norms = await page.source.pack(page.traces[0], "stream"); // rows: embedding; mid, added, output of each block
+  const largest = Math.max(...norms);
+  const radii = [2, 5].flatMap((row) => [...norms.slice(8 * row, 8 * row + 8)].map((norm) => (9 * Math.sqrt(norm / largest)).toFixed(1)));
+  assert.deepEqual(picture.findAll("circle").map((circle) => circle.getAttribute("r")), radii);
+});
+
+test("the menu changes the depth, the share opens the row, and Tab reaches one word", async () => {
+  const { depth } = selection;
+  byId("all-numbers").click();
+  assert.notEqual(selection.depth, depth);
+  byId("all-numbers").click();
+  assert.equal(selection.depth, depth);
+  page.select(7);
+  for (const count of [8, 0]) {
+    byId("said").querySelector(".its-share").click();
+    await until(() => byId("softmax-row").hidden === !count);
+    for (const query of count ? [3, 7] : []) { // the words up to the one that looks
+      page.select(query);
+      await until(() => byId("softmax-row").findAll("tbody tr").length === query + 1);
+    }
+  }
+  const tabbed = document.findAll(".stage-word").flatMap(({ tabIndex }, n) => (tabIndex === 0 ? [n] : []));
+  assert.deepEqual(tabbed, [7]);
 });
 
 test("typing shows where a page with a text box comes from", () => {
