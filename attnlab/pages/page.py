@@ -22,7 +22,7 @@ from attnlab.support.language import using_language
 from attnlab.support.messages import say
 from attnlab.text.tokens import Tokens
 
-LARGE = 10_000_000  # the largest size, in bytes, of a page that is saved without a note
+LARGE = 15_000_000  # the largest size, in bytes, of a page that is saved without a note
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +41,7 @@ class Page(StdoutSafe):
     height: int
 
     def save(self, path: FilePath) -> None:
-        """Write or replace a file, such as "page.html"; above 10 MB, print the size to stderr."""
+        """Write or replace a file, such as "page.html"; above 15 MB, print the size to stderr."""
         file, content = as_page_path(path), self.html.encode()
         if len(content) > LARGE:
             print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
