@@ -72,8 +72,6 @@ SOFTMAX, MERGE = "w = e / e.sum(-1, keepdims=True)", "context.transpose(1, 0, 2)
 HEADS, RAW = "for part in (Q, K, V))", 'np.einsum("hid,hjd->hij", Q, K)'
 NORM, CENTRED = "c / np.sqrt(v + eps)", "c / np.sqrt("
 GAIN, BIAS = ' * p[part + "gain"]', ' + p[part + "bias"]'
-THIRDS = "Q, K, V = np.split(QKV, 3, axis=1)"
-FINITE = "-1e9"  # where a row sees no key, -inf would give NaN
 
 # By name: words of the code that is reported, and what is replaced by what, in pairs.
 MISTAKES: dict[str, tuple[str, ...]] = {

@@ -681,6 +681,9 @@ def test_QK_and_OV_give_scores_and_outputs(odd: Trace) -> None:
     assert np.allclose((head.X @ head.QK @ head.X.T).full(), head.raw_scores)
     assert np.allclose(head.weights @ (head.X @ head.OV).full(), head.output)
     assert "QK = W_Q W_Kᵀ" in repr(head.QK)
+    for n, shown in ((8, "9, 8, 7, 6, 5, 4, 3, 2"), (9, "9, 8, 7, 6, 5, 4, 3, 2, … 1")):
+        product = Product(np.diag(np.arange(9.0, 9 - n, -1)), np.eye(n), "P")
+        assert repr(product).endswith(f"\nsingular values {shown}")
     assert repr(head.OV).startswith(head.title)
 
 

@@ -153,6 +153,8 @@ def test_headings_name_X_for_self_attention() -> None:
     assert layer.heads[0]._heading_of("V") == "V = X W_V + b_V"
     assert layer.heads[0]._heading_of("X") == "X: the input of attention"
     assert layer.heads[0]._heading_of("memory") == "memory = X"
+    crossed = heads_of(4, memory=random(2, 4, 10, seed=9))
+    assert crossed.heads[0]._heading_of("memory") == "memory: the attended sequence"
     assert layer._heading_of("W_K") == "W_K"
     X, memory, W = random(5, 3), random(7, 4), random(3, 2)
     crossed = cross_attention(X, memory, W, random(4, 2), random(4, 2))

@@ -240,6 +240,10 @@ def test_the_largest_products_and_the_rest_are_printed(pocket: Trace) -> None:
     *others, total = (row[0] for row in rows if len(row) == 1)
     assert sum(products) + sum(others) == pytest.approx(total, abs=2e-4 * max(1, abs(total)))
     assert total == pytest.approx(explanation.numbers["value"], rel=1e-4)
+    for n, count in ((12, 12), (13, 8)):  # up to twelve are all shown
+        longer = GPT2.from_pretrained("pocket").trace(np.arange(n))
+        text = longer.explain("blocks.0.attention.heads.1.context", -1, 0).text()
+        assert len(re.findall(r"^\d+ \(", text, re.MULTILINE)) == count
 
 
 def test_ids_keep_all_digits() -> None:

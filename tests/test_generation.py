@@ -65,6 +65,8 @@ def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
     counts = [(step.cached, step.computed) for step in generated.steps]
     assert counts == [(0, 4), (4, 1), (5, 1), (6, 1)]
     assert [step.token for step in generated.steps] == [*generated.chosen, None]
+    longest = odd.generate(np.arange(15), 2, temperature=0, trace=True)  # there are 17 positions
+    assert [(x.cached, x.computed) for x in longest.steps] == [(0, 15), (15, 1), (16, 1)]
     last = generated.steps[-1].trace.blocks[1].attention
     assert last.mask.base is None
     assert last.Q.shape == (5, 1, 7)

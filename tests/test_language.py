@@ -53,6 +53,7 @@ PLACE = re.compile(r"\{(\w+)\}")
         ({"LANG": "de_DE.UTF-8"}, "en"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": "en_US.UTF-8"}, "en"),
         ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
+        ({"LC_MESSAGES": "en_US.UTF-8", "LC_ALL": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": ""}, "zh"),
         ({"LANG": "zh_CN.UTF-8", "ATTNLAB_LANGUAGE": "en"}, "en"),
         ({"LANG": "C", "ATTNLAB_LANGUAGE": "zh-CN"}, "zh"),

@@ -268,8 +268,8 @@ def test_arcs_run_above_a_line_or_between_two() -> None:
         assert ends == {f"{16.67} {top}", f"{50} {top}", *([] if is_self else [f"{83.33} {top}"])}
     many = np.broadcast_to(np.eye(66)[None, :, ::-1], (2, 66, 66))
     assert small_heads(many, True, 9).count("M") == 2 * 2  # the ground, and the last word's arc
-    shares = [_percent(share) for share in (0.0051, 0.994, 0.996, 0.9996, 1.0)]
-    assert shares == ["1 %", "99 %", "99.6 %", "100 %", "100 %"]
+    shares = [_percent(share) for share in (0.0051, 0.994, 0.996, 0.9994, 0.9996, 1)]
+    assert shares == ["1 %", "99 %", "99.6 %", "99.9 %", "100 %", "100 %"]
     long = sentence(["x" * 90, " y", " z" * 30], np.array([0.5, 0.3, 0.2]))
     assert {float(y) for y in re.findall(r' y="([\d.]+)" text', long)} == {4.15, 7.35}
 

@@ -175,11 +175,12 @@ def test_alt_text(odd: GPT2) -> None:
         f"key; the largest is {below[q, k]:.4g} at query {q} ({symbols[q]}), "
         f"key {k} ({symbols[k]})"
     )
-    for name in ("weights", "V"):  # V's rows have seven numbers
-        every = np.stack([getattr(block.attention, name) for block in trace.blocks])
+    row = odd.generate("the hen in", 2, temperature=0, trace=True).steps[1].trace  # of one query
+    for shown, name in ((trace, "weights"), (trace, "V"), (row, "scores")):
+        every = np.stack([getattr(block.attention, name) for block in shown.blocks])
         layer, h = np.argwhere(every == every.max())[0, :2]
         largest = f"the largest is {every.max():.4g} in layer {layer}, head {h}"
-        assert trace.plot(name).alt.endswith(f"3 layers of 5 heads; {largest}")
+        assert shown.plot(name).alt.endswith(f"3 layers of 5 heads; {largest}")
     b_Q = np.asarray(head.b_Q)
     text = f"b_Q: 7, Dk; the largest is {b_Q.max():.4g} at Dk {b_Q.argmax()}"
     assert head.plot("b_Q").alt.endswith(text)

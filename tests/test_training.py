@@ -145,6 +145,7 @@ def test_watch_gets_immutable_models() -> None:
     )
     assert [step for step, _, _ in records] == list(range(1, 9))
     assert [loss for _, loss, _ in records] == run.losses
+    assert run.to_dataframe().to_dict("list") == {"step": [*range(1, 9)], "loss": run.losses}
     early, late = records[0][2].trace("The cat"), run.model.trace("The cat")
     before = early.logits.copy()
     assert not np.allclose(before, late.logits)
