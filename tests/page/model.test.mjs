@@ -77,6 +77,9 @@ test("what can't be read leaves what is shown", async () => {
   assert.deepEqual([selection.status, page.requests.refused], ["Cancelled.", null]);
   assert.match(await source.open({ ids: [979] }, []).catch(({ message }) => message), /^token id 979 isn't in the vocabulary; ids are 0 to 978$/);
   assert.equal((await source.open({ ids: [978] }, [])).ids.length, 1);
+  const full = Array(128).fill(978); // as many tokens as the model reads
+  assert.equal((await source.open({ ids: full }, [])).ids.length, 128);
+  await assert.rejects(source.open({ ids: [...full, 978] }, []), /has 129 tokens; this model reads at most 128/);
   const half = await source.open({ text: "a\ud800" }, []).catch(({ message }) => message);
   assert.equal(half, "text has an unpaired surrogate, '\\ud800', at index 1");
 });

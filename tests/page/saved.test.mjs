@@ -166,6 +166,19 @@ test("the arithmetic leads to each vector's step, and chooses components and key
   page.closeArithmetic();
 });
 
+test("the sum in the arithmetic of a weight has one term for each key that isn't masked", async () => {
+  page.openCellAt({ layer: 1, head: 2, query: 2, key: 1, component: 0 });
+  await settle();
+  const weights = byId("sums").querySelector('[data-step="weights"]');
+  const [, count, sum] = weights.textContent.match(/over the (\d+) unmasked keys: (.*? = \d+\.\d{6})/);
+  const scores = [...page.stepRow(page.headOf(page.traces[0], 1, 2), "scores", 2)].slice(0, 3);
+  const terms = scores.map((score) => Math.exp(score - Math.max(...scores)));
+  const total = terms.reduce((a, b) => a + b);
+  assert.equal(count, "3");
+  assert.equal(sum, `${terms.map((term) => term.toFixed(6)).join(" + ")} = ${total.toFixed(6)}`);
+  page.closeArithmetic();
+});
+
 test("the forward pass names its number", async () => {
   page.select(7);
   const readingOf = async (path, component) => {

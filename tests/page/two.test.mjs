@@ -128,3 +128,12 @@ test("the passes of the two texts", async () => {
   await page.goTo("blocks.0.mid", 1, 0);
   await until(() => flat(byId("pass-title")).startsWith("The, token 0,"));
 });
+
+test("in Chinese too, what is edited follows the name of a text without a second comma", async () => {
+  await page.showLanguage("zh");
+  assert.deepEqual(all("#heatmaps h3").slice(0, 2), [
+    "A: “The dog chased the ball, but it”, 未修改",
+    "B: “The old dog chased the cat, but it”, 已修改：blocks.1.attention.heads.2.scores",
+  ]);
+  await page.showLanguage("en");
+});
